@@ -86,6 +86,17 @@ def test_steps_tell_what_became_of_them(tmp_path: Path) -> None:
     assert {step.step: step.state for step in made.steps}[5] == "undecided"
 
 
+def test_the_best_has_no_nan_and_of_two_the_newer_is_kept(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    states = {step: {"w": np.array([np.nan if step == 3 else step])} for step in (1, 2, 3, 4)}
+    with df.Checkpointer(run, statistics=True, keep=df.keep(last=9, best=("loss", "min"))) as ckpt:
+        for step, loss in ((1, 0.5), (2, 0.5), (3, 0.1), (4, 0.9)):
+            ckpt.save(step, states[step], metrics={"loss": loss}).wait()
+    (made,) = read_runs(runs_of([str(run)]))
+    assert [step.step for step in made.steps if "best" in step.kept] == [2]
+    assert [step.step for step in made.steps if step.best] == [2], "as the core has it"
+
+
 @pytest.mark.parametrize("part", ["data", "header", "manifest"])
 def test_a_damaged_step_is_bad_and_the_rest_works(tmp_path: Path, part: str) -> None:
     run = tmp_path / "run"
@@ -181,6 +192,8 @@ def trained(run: Path, broken: str, steps: int = 14) -> None:
                     model[2].weight.copy_(kept)
                 if broken == "exploding" and step == 10:
                     model[2].weight.mul_(3)
+                if broken == "nudged" and step == 10:
+                    model[2].weight.mul_(1.02)
                 if broken == "non-finite" and step >= 9:
                     model[2].weight[0, 0] = torch.nan
             handle = ckpt.save(step, state)
@@ -195,6 +208,7 @@ def trained(run: Path, broken: str, steps: int = 14) -> None:
         ("exploding", "exploding", 10),
         ("non-finite", "non-finite", 9),
         ("rounding", "lost to rounding", 2),
+        ("nudged", "", 0),
         ("", "", 0),
     ],
 )
@@ -204,7 +218,7 @@ def test_flags_find_what_is_broken_and_nothing_else(
     trained(tmp_path / "run", broken)
     flags = flags_of(numbers_of(tmp_path / "cache", tmp_path / "run"))
     first = [flag for flag in flags if flag["key"] == "model.2.weight"]
-    if not broken:
+    if not kind:
         assert flags == []
         return
     assert kind in {flag["kind"] for flag in first}

@@ -119,14 +119,16 @@ def test_the_histogram_counts_by_power_of_two() -> None:
 
 def test_a_tensor_of_another_shape_is_not_compared(tmp_path: Path) -> None:
     states = {
-        1: {"w": np.ones(3, "f4"), "gone": np.ones(2)},
-        2: {"w": np.ones(4, "f4"), "new": np.ones(2)},
+        1: {"w": np.ones(3, "f4"), "gone": np.ones(2), "kept": np.ones(2)},
+        2: {"w": np.ones(4, "f4"), "new": np.ones(2), "kept": np.full(2, 4.0)},
         3: {"w": np.ones(4, "f4"), "new": np.ones(2)},
     }
     save_all(tmp_path / "run", states)
     found = series_of(tmp_path / "run", tmp_path / "cache", "w")
     np.testing.assert_array_equal(found["delta"], [np.nan, np.nan, 0])
     np.testing.assert_array_equal(found["norm"], [np.sqrt(3), 2, 2])
+    kept = series_of(tmp_path / "run", tmp_path / "cache", "kept")
+    assert kept["delta"][1] == np.sqrt(18), "it is compared all the same"
     gone = series_of(tmp_path / "run", tmp_path / "cache", "gone")
     np.testing.assert_array_equal(gone["max"], [1, np.nan, np.nan])
 
