@@ -10,7 +10,7 @@ PUBLIC = [
     "CheckpointError", "CheckpointTimeoutError", "Checkpointer", "CorruptError", "Determinism",
     "DirectoryRanks", "EncodeError", "FencedError", "IncompleteError", "MPIRanks", "MismatchError",
     "NoSpaceError", "PerRank", "RNG", "RestoreReport", "SaveHandle", "SaveStatus", "TorchRanks",
-    "TornCaptureError", "determinism", "every", "finish_on_sigterm", "keep", "per_rank",
+    "TornCaptureError", "determinism", "every", "finish_on_sigterm", "fork", "keep", "per_rank",
     "register_type",
     "tier",
 ]  # fmt: skip
