@@ -8,7 +8,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::array<FuzzTarget, 13> kTargets = {{{"header", fuzz_header},
+constexpr std::array<FuzzTarget, 14> kTargets = {{{"header", fuzz_header},
                                                   {"header_round_trip", fuzz_header_round_trip},
                                                   {"export", fuzz_export},
                                                   {"manifest", fuzz_manifest},
@@ -18,6 +18,7 @@ constexpr std::array<FuzzTarget, 13> kTargets = {{{"header", fuzz_header},
                                                   {"json", fuzz_json},
                                                   {"tree", fuzz_tree},
                                                   {"link", fuzz_link},
+                                                  {"packed", fuzz_packed},
                                                   {"small_parsers", fuzz_small_parsers},
                                                   {"run", fuzz_run},
                                                   {"attempt", fuzz_attempt}}};

@@ -31,6 +31,7 @@ struct FuzzTarget {
 [[nodiscard]] Status fuzz_json(std::string_view input);
 [[nodiscard]] Status fuzz_tree(std::string_view input);
 [[nodiscard]] Status fuzz_link(std::string_view input);
+[[nodiscard]] Status fuzz_packed(std::string_view input);
 [[nodiscard]] Status fuzz_small_parsers(std::string_view input);
 [[nodiscard]] Status fuzz_run(std::string_view input);
 [[nodiscard]] Status fuzz_attempt(std::string_view input);

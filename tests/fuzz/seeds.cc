@@ -10,6 +10,7 @@
 #include "format/scrub_record.h"
 #include "fuzz/corpus_text.h"
 #include "link/frame.h"
+#include "packed/packed_fixture.h"
 
 namespace deepfreeze {
 namespace {
@@ -209,6 +210,25 @@ Inputs link_frames() {
   return inputs;
 }
 
+// Packed blocks behind the size of their plain bytes, whole ones and cut ones; a packed file.
+Inputs packed_blocks() {
+  const DataFile file = mixed_file({.weights = 2'000, .noise = 200, .zeros = 1'000});
+  Inputs inputs = {as_text(packed_bytes_of(file)), std::string("\x10\0\x02", 3),
+                   std::string("\x08\0\x00\x01\x07", 5)};
+  Packer packer = Packer::make().value();
+  for (const std::size_t element : {1U, 2U, 4U, 8U}) {
+    for (const std::size_t bytes : {std::size_t{100}, std::size_t{2'003}}) {
+      const auto plain = std::span(file.data).first(bytes);
+      const std::size_t size = bytes - 1;  // as the target counts
+      std::string input = {static_cast<char>(size), static_cast<char>(size >> 8U)};
+      input += as_text(packer.pack(plain, element));
+      inputs.push_back(input);
+      inputs.push_back(input.substr(0, input.size() / 2));
+    }
+  }
+  return inputs;
+}
+
 Inputs small_texts() {
   return {attempt_dir_name(kGoodAttempt),
           attempt_dir_name({~0ULL, ~0ULL}),
@@ -242,6 +262,7 @@ Inputs own_seeds(std::string_view target) {
   if (target == "json") return json_texts();
   if (target == "tree") return trees();
   if (target == "link") return link_frames();
+  if (target == "packed") return packed_blocks();
   if (target == "small_parsers") return small_texts();
   if (target == "run") return run_seeds();
   if (target == "attempt") return attempt_seeds();

@@ -1,0 +1,194 @@
+#include "format/packed_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "base/try.h"
+#include "codec/crc32c.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::string_view kMark = "DFpacked";
+constexpr std::string_view kEndMark = "DFpckEnd";
+constexpr std::size_t kCrcBytes = 4;
+constexpr std::size_t kEntryBytes = 8;
+constexpr std::size_t kTrailerCrcAt = 52;  // in the trailer
+
+template <class T>
+void put(std::span<std::byte> into, std::size_t at, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    into[at + i] = static_cast<std::byte>(value >> (8 * i));
+  }
+}
+
+template <class T>
+T get(std::span<const std::byte> from, std::size_t at) {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    value = static_cast<T>(value | static_cast<T>(static_cast<T>(from[at + i]) << (8 * i)));
+  }
+  return value;
+}
+
+void put_text(std::span<std::byte> into, std::size_t at, std::string_view text) {
+  std::memcpy(into.data() + at, text.data(), text.size());
+}
+
+bool has_text(std::span<const std::byte> from, std::size_t at, std::string_view text) {
+  return from.size() >= at + text.size() &&
+         std::memcmp(from.data() + at, text.data(), text.size()) == 0;
+}
+
+std::unexpected<Error> corrupt_packed(std::string_view why) {
+  return fail(ErrorCode::kCorrupt, fmt::format("packed file: {}", why));
+}
+
+std::uint64_t table_bytes(const PackedLead& lead) {
+  return block_count(lead.data_bytes) * kEntryBytes;
+}
+
+// The trailer, whose checksum has been compared.
+Status check_trailer(const PackedLead& lead, std::span<const std::byte> trailer,
+                     std::uint64_t stored_bytes) {
+  if (get<std::uint64_t>(trailer, 8) != lead.header_bytes ||
+      get<std::uint64_t>(trailer, 16) != lead.data_bytes) {
+    return corrupt_packed("its end says other sizes than its beginning");
+  }
+  if (get<std::uint64_t>(trailer, 0) == stored_bytes) return {};
+  return corrupt_packed(fmt::format("{} bytes of blocks are there, its end says {}", stored_bytes,
+                                    get<std::uint64_t>(trailer, 0)));
+}
+
+Result<std::vector<PackedBlock>> decode_table(const PackedLead& lead,
+                                              std::span<const std::byte> table,
+                                              std::uint64_t stored_bytes) {
+  std::vector<PackedBlock> blocks(block_count(lead.data_bytes));
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = {.bytes = get<std::uint32_t>(table, i * kEntryBytes),
+                 .crc = get<std::uint32_t>(table, i * kEntryBytes + kCrcBytes)};
+    sum += blocks[i].bytes;
+    if (blocks[i].bytes == 0 || blocks[i].bytes > plain_block_bytes(lead, i)) {
+      return corrupt_packed(fmt::format("block {} has {} bytes", i, blocks[i].bytes));
+    }
+  }
+  if (sum == stored_bytes) return blocks;
+  return corrupt_packed(
+      fmt::format("its blocks have {} bytes, its table says {}", stored_bytes, sum));
+}
+
+}  // namespace
+
+std::uint64_t plain_block_bytes(const PackedLead& lead, std::uint64_t block) {
+  return std::min(kBlockBytes, lead.data_bytes - block * kBlockBytes);
+}
+
+bool has_packed_mark(std::span<const std::byte> first_bytes) {
+  return has_text(first_bytes, 0, kMark);
+}
+
+std::vector<std::byte> encode_packed_lead(const PackedLead& lead) {
+  std::vector<std::byte> page(kPackedLeadBytes);
+  put_text(page, 0, kMark);
+  put(page, 8, kPackedVersion);
+  put(page, 16, lead.header_bytes);
+  put(page, 24, lead.data_bytes);
+  put(page, page.size() - kCrcBytes, crc32c(std::span(page).first(page.size() - kCrcBytes)));
+  return page;
+}
+
+Result<PackedLead> decode_packed_lead(std::span<const std::byte> page) {
+  if (page.size() != kPackedLeadBytes || !has_packed_mark(page)) {
+    return corrupt_packed("it does not begin as one");
+  }
+  const std::uint32_t crc = crc32c(page.first(page.size() - kCrcBytes));
+  if (crc != get<std::uint32_t>(page, page.size() - kCrcBytes)) {
+    return corrupt_packed("its first page does not verify");
+  }
+  const auto version = get<std::uint32_t>(page, 8);
+  if (version != kPackedVersion) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("packed file: it has version {}, and this DeepFreeze reads {}: a newer "
+                            "one reads it",
+                            version, kPackedVersion));
+  }
+  const PackedLead lead{.header_bytes = get<std::uint64_t>(page, 16),
+                        .data_bytes = get<std::uint64_t>(page, 24)};
+  if (lead.header_bytes > kHeaderBytesMax || lead.header_bytes == 0 ||
+      lead.header_bytes % kPageBytes != 0 || lead.data_bytes > INT64_MAX / 2) {
+    return corrupt_packed(
+        fmt::format("a header of {} bytes and data of {}", lead.header_bytes, lead.data_bytes));
+  }
+  return lead;
+}
+
+std::uint64_t packed_index_bytes_max(const PackedLead& lead) {
+  return table_bytes(lead) + kPackedPaddingBytes + kPackedTrailerBytes;
+}
+
+std::uint64_t packed_bytes_max(const PackedLead& lead) {
+  return kPackedLeadBytes + lead.plain_bytes() + packed_index_bytes_max(lead);
+}
+
+bool is_packed_size(const PackedLead& lead, std::uint64_t file_bytes) {
+  const std::uint64_t least = kPackedLeadBytes + lead.header_bytes + table_bytes(lead) +
+                              block_count(lead.data_bytes) + kPackedTrailerBytes;
+  return file_bytes >= least && file_bytes <= packed_bytes_max(lead);
+}
+
+std::vector<std::byte> encode_packed_index(const PackedLead& lead, const PackedIndex& index) {
+  std::uint64_t stored_bytes = 0;
+  for (const PackedBlock& block : index.blocks) stored_bytes += block.bytes;
+  const std::uint64_t unpadded =
+      kPackedLeadBytes + lead.header_bytes + stored_bytes + table_bytes(lead) + kPackedTrailerBytes;
+  const std::uint64_t padding = unpadded == lead.plain_bytes() ? kPackedPaddingBytes : 0;
+  std::vector<std::byte> bytes(table_bytes(lead) + padding + kPackedTrailerBytes);
+  for (std::size_t i = 0; i < index.blocks.size(); ++i) {
+    put(bytes, i * kEntryBytes, index.blocks[i].bytes);
+    put(bytes, i * kEntryBytes + kCrcBytes, index.blocks[i].crc);
+  }
+  const auto trailer = std::span(bytes).last(kPackedTrailerBytes);
+  put(trailer, 0, stored_bytes);
+  put(trailer, 8, lead.header_bytes);
+  put(trailer, 16, lead.data_bytes);
+  put(trailer, 24, index.plain_crc);
+  put(trailer, 28, index.stored_crc);
+  put(trailer, 32, static_cast<std::uint32_t>(padding));
+  const auto sealed = std::span(bytes).first(bytes.size() - kPackedTrailerBytes + kTrailerCrcAt);
+  put(trailer, kTrailerCrcAt, crc32c(sealed));
+  put_text(trailer, kTrailerCrcAt + kCrcBytes, kEndMark);
+  return bytes;
+}
+
+Result<PackedIndex> decode_packed_index(const PackedLead& lead, std::uint64_t file_bytes,
+                                        std::span<const std::byte> tail) {
+  if (!is_packed_size(lead, file_bytes) || tail.size() < table_bytes(lead) + kPackedTrailerBytes) {
+    return corrupt_packed(fmt::format("it has {} bytes, too few or too many", file_bytes));
+  }
+  const auto trailer = tail.last(kPackedTrailerBytes);
+  const std::uint64_t padding = get<std::uint32_t>(trailer, 32);
+  const std::uint64_t index_bytes = table_bytes(lead) + padding + kPackedTrailerBytes;
+  if (!has_text(trailer, kTrailerCrcAt + kCrcBytes, kEndMark) || index_bytes > tail.size() ||
+      (padding != 0 && padding != kPackedPaddingBytes)) {
+    return corrupt_packed("it does not end as one");
+  }
+  const auto sealed =
+      tail.last(index_bytes).first(index_bytes - kPackedTrailerBytes + kTrailerCrcAt);
+  if (crc32c(sealed) != get<std::uint32_t>(trailer, kTrailerCrcAt)) {
+    return corrupt_packed("the table of its blocks does not verify");
+  }
+  const std::uint64_t stored_bytes =
+      file_bytes - kPackedLeadBytes - lead.header_bytes - index_bytes;
+  DF_TRY_VOID(check_trailer(lead, trailer, stored_bytes));
+  PackedIndex index{.blocks = {},
+                    .plain_crc = get<std::uint32_t>(trailer, 24),
+                    .stored_crc = get<std::uint32_t>(trailer, 28)};
+  DF_TRY(index.blocks, decode_table(lead, sealed.first(table_bytes(lead)), stored_bytes));
+  return index;
+}
+
+}  // namespace deepfreeze
