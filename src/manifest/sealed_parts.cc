@@ -14,6 +14,7 @@
 #include "base/try.h"
 #include "manifest/record_file.h"
 #include "manifest/run_directory.h"
+#include "packed/open_part.h"
 
 namespace deepfreeze {
 namespace {
@@ -133,7 +134,7 @@ Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
 }  // namespace
 
 Result<HeaderBytes> read_header_bytes(Vfs& vfs, std::string_view path) {
-  DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
+  DF_TRY(const auto file, open_part(vfs, path, Access::kBuffered));
   HeaderBytes header;
   DF_TRY(header.file_bytes, file->size());
   std::array<std::byte, 8> first8{};

@@ -114,6 +114,17 @@ inline std::vector<std::byte> packed_bytes_of(const DataFile& file) {
   return all;
 }
 
+// The file with these bytes.
+inline DataFile data_file_of(std::span<const std::byte> plain) {
+  const std::uint64_t size = header_size(plain.first(8), plain.size()).value();
+  DataFile file{.header = {}, .header_bytes = {}, .data = {}};
+  file.header_bytes.assign(plain.begin(), plain.begin() + static_cast<std::ptrdiff_t>(size));
+  file.data.assign(plain.begin() + static_cast<std::ptrdiff_t>(size), plain.end());
+  std::uint32_t crc = 0;
+  file.header = decode_header(file.header_bytes, plain.size(), crc).value();
+  return file;
+}
+
 inline std::string as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

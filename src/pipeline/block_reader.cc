@@ -13,6 +13,7 @@
 #include "base/named_threads.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
+#include "packed/open_part.h"
 #include "pipeline/device_filler.h"
 #include "pipeline/first_error.h"
 #include "pipeline/read_runs.h"
@@ -50,9 +51,11 @@ Status check(const ReadPlan& plan) {
 }
 
 // Else other blocks would have the same error, and the bytes may be good: the file was deleted
-// meanwhile, no answer came, the process may not read it, reading was given up.
+// meanwhile, no answer came, the process may not read it, reading was given up. A packed file says
+// that stored bytes do not verify.
 bool is_of_blocks(const Error& error) {
-  return error.code() == ErrorCode::kIo && !is_refusal(error);
+  return error.code() == ErrorCode::kCorrupt ||
+         (error.code() == ErrorCode::kIo && !is_refusal(error));
 }
 
 // The results of all threads so far.
@@ -276,7 +279,8 @@ class ReadCrew {
 
 Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan) {
   DF_TRY_VOID(check(plan));
-  DF_TRY(const std::unique_ptr<File> file, vfs.open_read(plan.name, Access::kDirect));
+  DF_TRY(const std::unique_ptr<File> file,
+         open_part(vfs, plan.name, Access::kDirect, plan.header_bytes + plan.data_bytes));
   const std::vector<ReadRun> runs = plan_runs(plan.pieces, plan.data_bytes);
   if (runs.empty()) return ReadOutcome{};
   const std::size_t wanted = std::clamp<std::size_t>(plan.thread_count, 1, kReadThreadsMax);

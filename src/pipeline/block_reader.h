@@ -53,10 +53,10 @@ inline constexpr std::size_t kBadBlocksMax = 1000;
 
 // A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch one
 // are left undefined. Errors come from the plan (kInvalidArgument), from opening, from reads that
-// say nothing of a block (all but kIo, and refusals), from devices, and from memory: each thread
-// takes at most kSlabBytes. Bytes for a device have arrived there on return. They are copied
-// without waiting for the device's other work, so the caller must ensure that no other work of the
-// device uses that memory.
+// say nothing of a block (all but kCorrupt and kIo, and refusals), from devices, and from memory:
+// each thread takes at most kSlabBytes. Bytes for a device have arrived there on return. They are
+// copied without waiting for the device's other work, so the caller must ensure that no other work
+// of the device uses that memory.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
 
 }  // namespace deepfreeze

@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "codec/crc32c.h"
 #include "format/block_crcs.h"
+#include "packed/open_part.h"
 
 namespace deepfreeze {
 namespace {
@@ -56,7 +57,7 @@ std::uint32_t crc_of_file(std::span<const std::byte> header_bytes, const ShardHe
 
 Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
   ShardFile shard{.name = file.name, .path = attempt_path(manifest, file.name)};
-  DF_TRY(const auto opened, vfs.open_read(shard.path, Access::kBuffered));
+  DF_TRY(const auto opened, open_part(vfs, shard.path, Access::kBuffered, file.bytes));
   DF_TRY(const std::uint64_t file_bytes, opened->size());
   if (file_bytes != file.bytes) {
     return corrupt(fmt::format("it has {} bytes, the manifest says {}", file_bytes, file.bytes));

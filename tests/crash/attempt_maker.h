@@ -14,6 +14,7 @@
 #include "manifest/commit.h"
 #include "manifest/record_file.h"
 #include "manifest/sealed_parts.h"
+#include "packed/open_part.h"
 
 namespace deepfreeze {
 
@@ -111,7 +112,7 @@ inline Result<Manifest> save_attempt(Vfs& vfs, const Identity& identity,
 // A file's header, if it verifies, implies its data.
 inline Status verify_part(Vfs& vfs, const std::string& path) {
   DF_TRY(const PartHeader part, read_part_header(vfs, path));
-  DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
+  DF_TRY(const auto file, open_part(vfs, path, Access::kBuffered));
   std::vector<std::byte> data(part.header.data_bytes);
   const std::uint64_t begin = part.file_bytes - part.header.data_bytes;
   DF_TRY(const std::size_t count, file->read_at(begin, data));
