@@ -31,11 +31,13 @@ struct FlushArguments {
   std::string to;
   std::uint64_t every = 0;  // 0: all steps
   std::uint64_t rate = 0;   // MiB per second; 0: no limit
+  bool compresses = false;  // fetch never does
 };
 
 struct Transfer {
   std::vector<Manifest> copied;
   std::uint64_t bytes = 0;
+  std::uint64_t sent = 0;  // for them
   double seconds = 0;
 };
 
@@ -45,14 +47,19 @@ Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, TierSt
   const auto start = Monotonic::now();
   RateLimit limit(arguments.rate * kMiB);
   const std::atomic<bool> never{false};
+  PackingJudge judge;
   for (const Manifest& manifest : wanted) {
     const std::uint64_t bytes = stored_bytes(manifest);
     Progress bar(console, fmt::format("step {}", manifest.point.step), bytes);
     std::uint64_t done = 0;
-    const CopySettings settings = {
-        .rate = limit, .stop = never, .on_bytes = [&](std::uint64_t more) {
-          bar.update(done += more);
-        }};
+    const CopySettings settings = {.rate = limit,
+                                   .stop = never,
+                                   .on_bytes =
+                                       [&](std::uint64_t more, std::uint64_t sent) {
+                                         bar.update(done += more);
+                                         transfer.sent += sent;
+                                       },
+                                   .packing = arguments.compresses ? &judge : nullptr};
     DF_TRY_VOID(flush_attempt(from, manifest, to, settings, near));
     transfer.copied.push_back(manifest);
     transfer.bytes += bytes;
@@ -72,7 +79,7 @@ void print_transfer(const Transfer& transfer, const char* verb, const FlushArgum
                                               attempt_dir_name(name_of(manifest)), "bytes",
                                               stored_bytes(manifest));
                                 }),
-                     "bytes", transfer.bytes, "seconds", transfer.seconds);
+                     "bytes", transfer.bytes, "sent", transfer.sent, "seconds", transfer.seconds);
     return print_json(console.out, std::move(document));
   }
   for (const Manifest& manifest : transfer.copied) {
@@ -85,6 +92,7 @@ void print_transfer(const Transfer& transfer, const char* verb, const FlushArgum
 }
 
 Result<ExitCode> run_flush(const FlushArguments& arguments, Console& console) {
+  if (arguments.compresses) DF_TRY_VOID(check_packing());
   DF_TRY(const OpenedRun run, open_whole_run(arguments.from));
   DF_TRY(const auto store, open_store(arguments.to, false));
   DF_TRY(RunListing there, copy_history(run.listing, *run.vfs, *store));
@@ -123,10 +131,13 @@ Command add_flush(Program& program) {
   verb.value("TIER", arguments->to, "The tier's directory; made if there is none").required();
   verb.value("--every", arguments->every, "Only steps that are a multiple of K").positive();
   rate_of(verb, *arguments);
+  verb.flag("--compress", arguments->compresses,
+            "Pack files, without loss, where that is faster than to send them as they are");
   verb.footer(
       "The newest goes first. Every block is checked while it is copied, and a checkpoint counts\n"
       "on the tier only when all of it is there. What an earlier flush has copied stays.\n"
-      "--json: {from, to, copied: [{step, directory, bytes}], bytes, seconds}");
+      "--json: {from, to, copied: [{step, directory, bytes}], bytes, sent, seconds}; sent are the\n"
+      "  bytes that were sent for them: fewer if files were packed");
   return {verb, [arguments](Console& console) { return run_flush(*arguments, console); }};
 }
 
@@ -137,8 +148,9 @@ Command add_fetch(Program& program) {
   verb.value("RUN", arguments->to, "The run's directory; made if there is none").required();
   rate_of(verb, *arguments);
   verb.footer(
-      "The run's directory may be new, or hold the same run. Every block is checked.\n"
-      "--json: {from, to, copied: [{step, directory, bytes}], bytes, seconds}");
+      "The run's directory may be new, or hold the same run. Every block is checked, and packed\n"
+      "files are unpacked.\n"
+      "--json: {from, to, copied: [{step, directory, bytes}], bytes, sent, seconds}");
   return {verb, [arguments](Console& console) { return run_fetch(*arguments, console); }};
 }
 

@@ -37,7 +37,7 @@ void join_planes(std::span<const std::byte> planes, std::span<std::byte> element
 
 inline constexpr std::size_t kElementBytesMax = 8;
 
-// By the size of the element: 1, 2, 4 or 8 bytes, 1 << `log`. `planes` and `elements` may not be
+// Elements have 1 << `log` bytes: 1, 2, 4 or 8. `planes` and `elements` may not be
 // the same memory.
 inline void split_planes(std::size_t log, std::span<const std::byte> elements,
                          std::span<std::byte> planes) {

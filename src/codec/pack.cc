@@ -20,7 +20,7 @@ enum class PlaneKind : std::uint8_t { kRaw = 0, kConstant = 1, kCoded = 2 };
 
 constexpr std::size_t kSizeBytes = 2;
 constexpr std::size_t kSampleBytes = 1024;
-// Of a byte of the sample, in bits: above it, codes save less than they cost.
+// Bits that a byte of the sample needs: beyond it, codes save less than they cost.
 constexpr double kSampleBitsMax = 7.3;
 // No matches are looked for: the level steps over whole planes. Forced literals leave the codes.
 constexpr int kLevelOfNoMatches = -131'072;

@@ -13,7 +13,7 @@ using DecompressContext = struct DecompressContextTag;  // ZSTD_DCtx
 
 inline constexpr unsigned kVersionMin = 10'400;  // 1.4.0, the first with ZSTD_compress2()
 
-// Of ZSTD_cParameter.
+// Members of ZSTD_cParameter.
 inline constexpr int kCompressionLevel = 100;
 inline constexpr int kWindowLog = 101;
 inline constexpr int kHashLog = 102;

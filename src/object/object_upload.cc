@@ -88,6 +88,7 @@ class ObjectUpload : public Upload {
     appended_ += bytes.size();
     return {};
   }
+  void end_here() final { target_.bytes = appended_; }
   Status finish() final {
     if (appended_ != target_.bytes) {
       return fail(ErrorCode::kInternal, fmt::format("put {}: {} bytes came, of {}", target_.key,
@@ -105,7 +106,7 @@ class ObjectUpload : public Upload {
   [[nodiscard]] const ObjectTarget& target() const { return target_; }
 
  private:
-  const ObjectTarget target_;
+  ObjectTarget target_;
   std::uint64_t appended_ = 0;
 };
 
@@ -268,6 +269,7 @@ Status PartsUpload::send_rest() {
   if (filling_) DF_TRY_VOID(hand_over());
   join();
   DF_TRY_VOID(first_error());
+  parts_.resize(numbered_);  // fewer than were foreseen, if the file ended early
   DF_FAIL_POINT("tier.written");
   DF_TRY_VOID(target().client.complete(target().key, upload_id_, parts_,
                                        {.bytes = target().bytes, .crc32c = crc_},

@@ -24,7 +24,9 @@ struct Piece {
 
 class PackedStream {
  public:
-  explicit PackedStream(const PackedLead& lead) : lead_(lead) {}
+  explicit PackedStream(const PackedLead& lead) : lead_(lead) {
+    blocks_.reserve(block_count(lead.data_bytes));
+  }
 
   // The first piece, before the header; in `memory`, a page.
   [[nodiscard]] Piece lead(std::span<std::byte> memory);

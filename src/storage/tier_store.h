@@ -36,6 +36,8 @@ class Upload {
   // the bytes that it is sent, kCorrupt.
   [[nodiscard]] virtual Status append(std::span<const std::byte> bytes,
                                       std::optional<std::uint32_t> crc32c) = 0;
+  // The file has fewer bytes than it was begun with: those that came are all. Before finish().
+  virtual void end_here() = 0;
   // Gives the file its name. Its bytes are durable on return, its name after settle(). kExists if
   // the name is taken and the upload was begun with IfTaken::kRefuse.
   [[nodiscard]] virtual Status finish() = 0;
@@ -52,7 +54,8 @@ class TierStore {
   TierStore& operator=(const TierStore&) = delete;
   virtual ~TierStore() = default;
 
-  // Begins a file of exactly `bytes` bytes. kNoSpace if the store knows that they do not fit.
+  // Begins a file of exactly `bytes` bytes, or of at most so many: see end_here(). kNoSpace if the
+  // store knows that they do not fit.
   [[nodiscard]] virtual Result<std::unique_ptr<Upload>> begin(std::string_view name,
                                                               std::uint64_t bytes,
                                                               IfTaken if_taken) = 0;

@@ -47,6 +47,7 @@ class VfsUpload final : public Upload {
   }
 
   Status append(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc32c) override;
+  void end_here() override { bytes_ = written_; }
   Status finish() override;
 
  private:
@@ -54,7 +55,7 @@ class VfsUpload final : public Upload {
 
   Vfs& vfs_;
   const Names names_;
-  const std::uint64_t bytes_;
+  std::uint64_t bytes_;
   const IfTaken if_taken_;
   std::unique_ptr<File> file_;
   std::uint64_t written_ = 0;

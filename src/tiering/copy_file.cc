@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/bounded_queue.h"
 #include "base/checked_math.h"
+#include "base/clock.h"
 #include "base/mapped_memory.h"
 #include "base/named_threads.h"
 #include "base/try.h"
@@ -17,15 +20,26 @@
 #include "format/shard_header.h"
 #include "manifest/record_file.h"
 #include "manifest/sealed_parts.h"
+#include "packed/open_part.h"
+#include "tiering/slab_packer.h"
 
 namespace deepfreeze {
 namespace {
 
-// A slab on its way: the bytes of the file from `offset` on, or the error that ended the reading.
+// A slab that was read and verified.
 struct Slab {
   std::size_t buffer = 0;
+  std::uint64_t begin = 0;  // in the data
   std::span<const std::byte> bytes;
   std::uint32_t crc = 0;  // of them, from the header
+};
+
+// Bytes to send, and the buffers that are free afterwards.
+struct Outgoing {
+  Piece piece;
+  std::uint64_t plain_bytes = 0;           // that they stand for
+  std::optional<std::size_t> buffer = {};  // of buffers_
+  std::optional<std::size_t> chunk = {};   // of chunks_
 };
 
 class FileCopy {
@@ -45,8 +59,15 @@ class FileCopy {
   [[nodiscard]] Status read_slabs();
   [[nodiscard]] Status read_slab(std::uint64_t begin, std::span<std::byte> buffer);
   [[nodiscard]] Status check_blocks(std::uint64_t begin, std::span<const std::byte> slab) const;
+  [[nodiscard]] bool may_pack() const;
+  [[nodiscard]] Status begin_packed(Upload& upload);
+  [[nodiscard]] Status pack_slabs();
+  [[nodiscard]] Status end_packed(Upload& upload);
   [[nodiscard]] Status send(Upload& upload);
-  [[nodiscard]] Status send_slabs(Upload& upload);
+  [[nodiscard]] Status send_all(Upload& upload);
+  [[nodiscard]] Status put(Upload& upload, const Piece& piece, std::uint64_t plain_bytes);
+  [[nodiscard]] Status finish(Upload& upload);
+  void close_queues();
   [[nodiscard]] Status may_go_on() const;
   [[nodiscard]] std::unexpected<Error> corrupt(std::string why) const {
     return fail(ErrorCode::kCorrupt, fmt::format("copy {}: {}", request_.from.path_of(path_), why));
@@ -62,6 +83,11 @@ class FileCopy {
   std::vector<MappedMemory> buffers_;
   BoundedQueue<std::size_t> empty_{kCopySlabs};
   BoundedQueue<Slab> full_{kCopySlabs};
+  // Only if the file is packed.
+  std::optional<SlabPacker> packer_;
+  std::vector<MappedMemory> chunks_;
+  BoundedQueue<std::size_t> empty_chunks_{kCopySlabs};
+  BoundedQueue<Outgoing> outgoing_{2 * kCopySlabs};
 };
 
 Status FileCopy::may_go_on() const {
@@ -70,7 +96,7 @@ Status FileCopy::may_go_on() const {
 }
 
 Status FileCopy::open() {
-  auto opened = request_.from.open_read(path_, Access::kDirect);
+  auto opened = open_part(request_.from, path_, Access::kDirect, request_.file.bytes);
   // If all of the attempt is gone, the flush finds that out.
   if (!opened && opened.error().code() == ErrorCode::kNotFound) return corrupt("it is missing");
   if (!opened) return std::unexpected(opened.error());
@@ -87,7 +113,7 @@ Status FileCopy::read_header() {
   DF_TRY(const std::uint64_t size,
          header_size(first.bytes().first(std::min<std::size_t>(count, 8)), request_.file.bytes));
   DF_TRY(header_pages_, MappedMemory::allocate(size));  // at most kHeaderBytesMax
-  settings_.rate.take(size);
+  if (settings_.packing == nullptr) settings_.rate.take(size);
   DF_TRY_VOID(may_go_on());
   DF_TRY(count, file_->read_at(0, header_pages_.bytes()));
   if (count != size) return corrupt("it ends inside its header");
@@ -125,7 +151,7 @@ Status FileCopy::read_slabs() {
     const auto buffer = empty_.pop();
     if (!buffer) return {};
     const std::uint64_t bytes = std::min(kSlabBytes, header_.data_bytes - begin);
-    settings_.rate.take(bytes);
+    if (settings_.packing == nullptr) settings_.rate.take(bytes);
     DF_TRY_VOID(may_go_on());
     const std::span<std::byte> memory = buffers_[*buffer].bytes();
     DF_TRY_VOID(read_slab(begin, memory.first(round_up(bytes, kPageBytes))));
@@ -133,7 +159,10 @@ Status FileCopy::read_slabs() {
     DF_TRY_VOID(check_blocks(begin, slab));
     // The checksums of the capture: those of the blocks that these bytes are.
     const std::uint32_t crc = crc_of_blocks(header_.block_crcs, {begin, begin + slab.size()});
-    if (!full_.push({*buffer, slab, crc})) return {};
+    const bool is_taken =
+        packer_ ? full_.push({*buffer, begin, slab, crc})
+                : outgoing_.push({.piece = {slab, crc}, .plain_bytes = bytes, .buffer = *buffer});
+    if (!is_taken) return {};
   }
   return {};
 }
@@ -158,44 +187,128 @@ Status FileCopy::check_blocks(std::uint64_t begin, std::span<const std::byte> sl
   return {};
 }
 
-Status FileCopy::send_slabs(Upload& upload) {
+// The packing thread's part.
+Status FileCopy::pack_slabs() {
   while (const auto slab = full_.pop()) {
-    DF_TRY_VOID(upload.append(slab->bytes, slab->crc));
-    if (settings_.on_bytes) settings_.on_bytes(slab->bytes.size());
-    empty_.push(slab->buffer);
+    const auto chunk = empty_chunks_.pop();
+    if (!chunk) return {};
+    const auto memory = chunks_[*chunk].bytes();
+    const Piece piece = packer_->pack(slab->begin, slab->bytes, slab->crc, memory);
+    Outgoing outgoing{.piece = piece, .plain_bytes = slab->bytes.size()};
+    if (piece.bytes.data() == slab->bytes.data()) {  // as it is
+      outgoing.buffer = slab->buffer;
+      empty_chunks_.push(*chunk);
+    } else {
+      outgoing.chunk = *chunk;
+      empty_.push(slab->buffer);
+    }
+    if (!outgoing_.push(outgoing)) return {};
   }
   return {};
 }
 
-// One slab is read and checked while the one before it is sent.
+Status FileCopy::put(Upload& upload, const Piece& piece, std::uint64_t plain_bytes) {
+  const auto begun = Monotonic::now();
+  if (settings_.packing != nullptr) {
+    settings_.rate.take(piece.bytes.size());
+    DF_TRY_VOID(may_go_on());
+  }
+  if (!piece.bytes.empty()) DF_TRY_VOID(upload.append(piece.bytes, piece.crc));
+  const std::chrono::duration<double> took = Monotonic::now() - begun;
+  if (settings_.packing != nullptr) settings_.packing->note_sent(piece.bytes.size(), took.count());
+  if (settings_.on_bytes) settings_.on_bytes(plain_bytes, piece.bytes.size());
+  return {};
+}
+
+Status FileCopy::send_all(Upload& upload) {
+  while (const auto outgoing = outgoing_.pop()) {
+    DF_TRY_VOID(put(upload, outgoing->piece, outgoing->plain_bytes));
+    if (outgoing->buffer) empty_.push(*outgoing->buffer);
+    if (outgoing->chunk) empty_chunks_.push(*outgoing->chunk);
+  }
+  return {};
+}
+
+void FileCopy::close_queues() {
+  empty_.close();
+  full_.close();
+  empty_chunks_.close();
+  outgoing_.close();
+}
+
+// One slab is read and checked while the one before it is sent; in between, one may be packed.
 Status FileCopy::send(Upload& upload) {
   Status read;
+  Status packed;
   Status sent;
   {
     const auto reader = start_threads(1, "df-flush-read", [&] {
       read = read_slabs();
-      full_.close();
+      (packer_ ? full_.close() : outgoing_.close());
     });
-    sent = reader.empty() ? fail(ErrorCode::kNoSpace, "copy " + path_ + ": no thread to read it")
-                          : send_slabs(upload);
-    empty_.close();
-    full_.close();
+    const auto packer = start_threads(packer_ ? 1 : 0, "df-flush-pack", [&] {
+      packed = pack_slabs();
+      outgoing_.close();
+    });
+    const bool has_threads = !reader.empty() && (!packer_ || !packer.empty());
+    sent = has_threads ? send_all(upload)
+                       : fail(ErrorCode::kNoSpace, "copy " + path_ + ": no thread to read it");
+    close_queues();
   }  // joined
   DF_TRY_VOID(sent);
+  DF_TRY_VOID(packed);
   return read;
+}
+
+bool FileCopy::may_pack() const {
+  return settings_.packing != nullptr && header_.data_bytes >= kPackedDataMin &&
+         !settings_.packing->is_idle(request_.file.bytes);
+}
+
+Status FileCopy::begin_packed(Upload& upload) {
+  while (chunks_.size() < buffers_.size()) {
+    DF_TRY(MappedMemory chunk, MappedMemory::allocate(kPackedChunkBytes));
+    chunks_.push_back(std::move(chunk));
+    empty_chunks_.push(chunks_.size() - 1);
+  }
+  DF_TRY(const MappedMemory page, MappedMemory::allocate(kPackedLeadBytes));
+  return put(upload, packer_->lead(page.bytes(), header_pages_crc_), 0);
+}
+
+Status FileCopy::end_packed(Upload& upload) {
+  DF_TRY(const PackedStream::Last last, packer_->last());
+  DF_TRY_VOID(put(upload, last.piece, 0));
+  upload.end_here();
+  return {};
+}
+
+Status FileCopy::finish(Upload& upload) {
+  const auto begun = Monotonic::now();
+  DF_TRY_VOID(upload.finish());
+  const std::chrono::duration<double> took = Monotonic::now() - begun;
+  if (settings_.packing != nullptr) settings_.packing->note_sent(0, took.count());
+  return {};
 }
 
 Status FileCopy::run() {
   DF_TRY_VOID(open());
   DF_TRY_VOID(read_header());
   DF_TRY_VOID(make_buffers());
+  const std::uint64_t header_bytes = header_pages_.bytes().size();
+  if (may_pack()) {
+    DF_TRY(SlabPacker packer, SlabPacker::make(header_, header_bytes, *settings_.packing));
+    packer_.emplace(std::move(packer));
+  }
+  const std::uint64_t bytes =
+      packer_ ? packed_bytes_max({header_bytes, header_.data_bytes}) : request_.file.bytes;
   const std::string to =
       request_.directory.empty() ? path_ : join_name(request_.directory, request_.file.name);
-  DF_TRY(const auto upload, request_.to.begin(to, request_.file.bytes, request_.if_taken));
-  DF_TRY_VOID(upload->append(header_pages_.bytes(), header_pages_crc_));
-  if (settings_.on_bytes) settings_.on_bytes(header_pages_.bytes().size());
+  DF_TRY(const auto upload, request_.to.begin(to, bytes, request_.if_taken));
+  if (packer_) DF_TRY_VOID(begin_packed(*upload));
+  DF_TRY_VOID(put(*upload, {header_pages_.bytes(), header_pages_crc_}, header_bytes));
   DF_TRY_VOID(send(*upload));
-  return upload->finish();
+  if (packer_) DF_TRY_VOID(end_packed(*upload));
+  return finish(*upload);
 }
 
 }  // namespace

@@ -10,17 +10,22 @@
 #include "format/records.h"
 #include "storage/tier_store.h"
 #include "storage/vfs.h"
+#include "tiering/packing_judge.h"
 
 namespace deepfreeze {
 
-// A copy in progress takes no more memory than this: a header, and these slabs of 4 MiB.
+// A copy in progress takes no more memory than this: a header, and these slabs of 4 MiB. If the
+// file is packed on the way, as many again.
 inline constexpr std::size_t kCopySlabs = 4;
 
 struct CopySettings {
-  RateLimit& rate;                // of the bytes that are read
+  RateLimit& rate;                // of the bytes that are read; with `packing`, that are sent
   const std::atomic<bool>& stop;  // once it is true, the copy ends with kCancelled
-  // Called with the bytes that were sent since the last call. May be empty.
-  std::function<void(std::uint64_t bytes)> on_bytes = {};
+  // Called with the bytes of the file that were sent since the last call, and with the bytes that
+  // were sent for them: fewer if they were packed. May be empty.
+  std::function<void(std::uint64_t bytes, std::uint64_t sent)> on_bytes = {};
+  // Decides whether the file arrives packed; null: it is the plain one.
+  PackingJudge* packing = nullptr;
 };
 
 struct CopyRequest {

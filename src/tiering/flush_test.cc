@@ -76,6 +76,7 @@ class ComparingStore final : public TierStore {
       EXPECT_EQ(crc.value_or(crc32c(bytes)), crc32c(bytes));
       return below_->append(bytes, crc);
     }
+    void end_here() override { below_->end_here(); }
     Status finish() override { return below_->finish(); }
 
    private:
@@ -408,7 +409,7 @@ TEST_F(FlushTest, AClaimOnTheTierDuringAFlushFencesIt) {
                     {.rate = unlimited,
                      .stop = never,
                      .on_bytes =
-                         [&](std::uint64_t) {
+                         [&](std::uint64_t, std::uint64_t) {
                            if (std::exchange(has_claimed, true)) return;
                            ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
                          }},
@@ -610,9 +611,12 @@ TEST_F(FlushTest, StopEndsACopyAndLeavesNothing) {
   std::atomic<bool> stop{false};
   const RunListing listing = read_run(near_).value();
   ASSERT_TRUE(copy_history(listing, near_, store_));
-  const Status flushed = flush_attempt(
-      near_, saved, store_,
-      {.rate = unlimited, .stop = stop, .on_bytes = [&](std::uint64_t) { stop = true; }}, &near_);
+  const Status flushed =
+      flush_attempt(near_, saved, store_,
+                    {.rate = unlimited,
+                     .stop = stop,
+                     .on_bytes = [&](std::uint64_t, std::uint64_t) { stop = true; }},
+                    &near_);
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().code(), ErrorCode::kCancelled);
   EXPECT_FALSE(far_.contents(path_in_run(saved, saved.files.front().name)));

@@ -401,13 +401,15 @@ void Flusher::note_unreadable(const Round& round, const Manifest& manifest,
 Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
                                   std::span<const TierSeen> tiers) {
   Worker& worker = *workers_[round.number];
-  const CopySettings settings = {
-      .rate = worker.rate, .stop = stop_, .on_bytes = [&](std::uint64_t bytes) {
-        const std::lock_guard lock(mutex_);
-        worker.report.bytes_sent += bytes;
-        worker.report.bytes_total += bytes;
-        worker.progressed = Monotonic::now();
-      }};
+  const CopySettings settings = {.rate = worker.rate,
+                                 .stop = stop_,
+                                 .on_bytes =
+                                     [&](std::uint64_t bytes, std::uint64_t sent) {
+                                       const std::lock_guard lock(mutex_);
+                                       worker.report.note_sent(bytes, sent);
+                                       worker.progressed = Monotonic::now();
+                                     },
+                                 .packing = worker.packing()};
   std::optional<Error> passing;  // rather than this one: it may be over at the next try
   std::optional<Error> last;
   for (std::size_t source = 0; source <= round.number; ++source) {

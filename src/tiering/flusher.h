@@ -25,6 +25,7 @@
 #include "storage/vfs_tier_store.h"
 #include "tiering/flush.h"
 #include "tiering/flush_plan.h"
+#include "tiering/packing_judge.h"
 
 namespace deepfreeze {
 
@@ -43,6 +44,7 @@ struct FarTier {
   std::optional<std::uint64_t> every = {};
   Keep keep = {};
   std::uint64_t bytes_per_second = 0;  // 0: no limit
+  bool packs = false;                  // files where it pays
 };
 
 // The state of one tier, for display.
@@ -52,6 +54,7 @@ struct TierReport {
   std::optional<AttemptName> copying = {};   // now
   std::uint64_t bytes_sent = 0;              // of that attempt
   std::uint64_t bytes_total = 0;             // by this process
+  std::uint64_t stored_total = 0;            // that were sent for them: fewer if they were packed
   std::uint64_t committed = 0;               // attempts, by this process
   std::uint64_t left_out = 0;                // attempts that were deleted before they could be sent
   std::vector<AttemptName> unreadable = {};  // no nearer copy of them verifies
@@ -59,6 +62,13 @@ struct TierReport {
   std::uint64_t failures = 0;
   std::optional<Error> error = {};  // of the last try, if it failed
   bool is_over = false;             // another process continues the run there
+
+  // `sent` were sent for these bytes; what a packed file has besides blocks may make it more.
+  void note_sent(std::uint64_t bytes, std::uint64_t sent) {
+    bytes_sent += bytes;
+    bytes_total += bytes;
+    stored_total += sent;
+  }
 };
 
 // A bad copy of a file, on a tier counted from the nearest, 0.
@@ -142,6 +152,8 @@ class Flusher {
     explicit Worker(FarTier far) : tier(std::move(far)), rate(tier.bytes_per_second) {}
     FarTier tier;
     RateLimit rate;
+    PackingJudge judge;
+    [[nodiscard]] PackingJudge* packing() { return tier.packs ? &judge : nullptr; }
     std::vector<AttemptName> settled;  // its own thread's: their names on the tier are durable
     // The same: attempts of which this node's files are there, and others' are missing, since then.
     std::vector<std::pair<AttemptName, Monotonic::time_point>> shared;
