@@ -55,10 +55,11 @@ struct TierStatus {
   std::size_t waiting = 0;                 // checkpoints
   std::optional<std::uint64_t> step = {};  // that is being copied
   std::uint64_t bytes_sent = 0;            // of that step
-  std::uint64_t bytes_total = 0;
-  std::uint64_t committed = 0;      // checkpoints
-  std::uint64_t left_out = 0;       // they gave way to newer ones while the tier was behind
-  std::uint64_t saves_refused = 0;  // or skipped, for want of room: Options::bytes_max
+  std::uint64_t bytes_total = 0;           // of all files that were copied
+  std::uint64_t stored_total = 0;          // that were sent for them: fewer if they were packed
+  std::uint64_t committed = 0;             // checkpoints
+  std::uint64_t left_out = 0;              // they gave way to newer ones while the tier was behind
+  std::uint64_t saves_refused = 0;         // or skipped, for want of room: Options::bytes_max
   std::uint64_t failures = 0;
   std::optional<Error> error = {};  // of the last try; absent if it was a success
 };

@@ -73,6 +73,11 @@ struct ObjectKeys {
 // Called by one thread at a time, any; may block. An error counts as one of the store.
 using KeySource = std::function<Result<ObjectKeys>()>;
 
+// kAuto: files are packed on their way, without loss, where that is faster than to send them as
+// they are. They are smaller there, and other programs can't read them: `deepfreeze fetch` and
+// `export` give plain ones. kNone: each file is the same safetensors file on all tiers.
+enum class Compress : std::uint8_t { kNone, kAuto };
+
 // A farther place of the run, such as a shared file system. Checkpoints are committed in the run's
 // own directory first and copied behind training, newest first, every block checked on the way. A
 // tier holds the same run: it can be opened by its own path, on any machine that sees it.
@@ -81,6 +86,7 @@ struct Tier {
   std::optional<std::uint64_t> every = {};  // only steps that are multiples of it; absent: all
   Keep keep = {};                           // the tier's own rules
   std::uint64_t bytes_per_second = 0;       // at most so many; 0: no limit
+  Compress compress = Compress::kNone;      // kAuto: kUnsupported without libzstd
   // Of a store: its server, such as "https://minio.example:9000", and its region. Empty: as
   // AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or AWS_DEFAULT_REGION say.
   std::string endpoint = {};
@@ -91,8 +97,8 @@ struct Tier {
   // Leaves `keys` out: functions can't be compared.
   bool operator==(const Tier& other) const {
     return path == other.path && every == other.every && keep == other.keep &&
-           bytes_per_second == other.bytes_per_second && endpoint == other.endpoint &&
-           region == other.region;
+           bytes_per_second == other.bytes_per_second && compress == other.compress &&
+           endpoint == other.endpoint && region == other.region;
   }
 };
 

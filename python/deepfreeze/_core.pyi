@@ -198,6 +198,7 @@ class Engine:
                 int | None,
                 tuple[str, str, int] | None,
                 int,
+                bool,
                 str,
                 str,
                 Callable[[], tuple[str, str, str, float | None]] | None,
@@ -258,7 +259,8 @@ class TierStatus:
     waiting: int
     step: int | None
     bytes_sent: int
-    bytes_total: int
+    bytes_total: int  # of all files that were copied
+    stored_total: int  # that were sent for them: fewer if they were packed
     committed: int
     left_out: int
     saves_refused: int  # or skipped, for want of room: bytes_max

@@ -132,14 +132,16 @@ Status status_of(const std::string& code, const std::string& message) {
 // keys.
 using TierForm = std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
                             std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t,
-                            std::string, std::string, nb::object>;
+                            bool, std::string, std::string, nb::object>;
 
 Tier tier_of(const TierForm& form) {
-  const auto& [path, every, keep_last, keep_every, keep_best, rate, endpoint, region, keys] = form;
+  const auto& [path, every, keep_last, keep_every, keep_best, rate, compresses, endpoint, region,
+               keys] = form;
   Tier tier{.path = path,
             .every = every,
             .keep = {},
             .bytes_per_second = rate,
+            .compress = compresses ? Compress::kAuto : Compress::kNone,
             .endpoint = endpoint,
             .region = region,
             .keys = make_keys(keys)};
@@ -289,6 +291,7 @@ void bind_tiers(nb::module_& module, nb::class_<Checkpointer>& engine) {
       .def_ro("step", &TierStatus::step)
       .def_ro("bytes_sent", &TierStatus::bytes_sent)
       .def_ro("bytes_total", &TierStatus::bytes_total)
+      .def_ro("stored_total", &TierStatus::stored_total)
       .def_ro("committed", &TierStatus::committed)
       .def_ro("left_out", &TierStatus::left_out)
       .def_ro("saves_refused", &TierStatus::saves_refused)

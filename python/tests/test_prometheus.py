@@ -350,6 +350,8 @@ def test_how_far_each_tier_is_stands_in_the_file(tmp_path: Path) -> None:
         assert found.value("tier_waiting_checkpoints", tier=str(slow)) >= 1
         assert found.value("tier_committed_total", tier=str(slow)) == 0
         assert found.value("tier_copied_bytes_total", tier=str(near)) > 4000
+        copied = found.value("tier_copied_bytes_total", tier=str(near))
+        assert found.value("tier_stored_bytes_total", tier=str(near)) == copied
         assert found.value("tier_failures_total", tier=str(near)) == 0
         assert found.value("tier_left_out_total", tier=str(near)) == 0
 

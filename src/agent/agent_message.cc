@@ -46,7 +46,7 @@ Result<Kind> kind_of(std::string_view text) {
 void write_tier(JsonWriter& json, const Tier& tier) {
   json.begin_object();
   json.members("path", tier.path, "bytes_per_second", whole(tier.bytes_per_second), "endpoint",
-               tier.endpoint, "region", tier.region);
+               tier.endpoint, "region", tier.region, "compress", tier.compress == Compress::kAuto);
   if (tier.every) json.members("every", whole(*tier.every));
   json.key("keep");
   write_keep(json, tier.keep);
@@ -66,6 +66,8 @@ Result<Tier> tier_of(const JsonValue& object) {
   DF_TRY(tier.bytes_per_second, get_u64(object, "bytes_per_second"));
   DF_TRY(tier.endpoint, get_string(object, "endpoint"));
   DF_TRY(tier.region, get_string(object, "region"));
+  DF_TRY(const bool compresses, flag_of(object, "compress"));
+  tier.compress = compresses ? Compress::kAuto : Compress::kNone;
   if (object.find("every") != nullptr) {
     DF_TRY(tier.every, get_u64(object, "every"));
   }

@@ -12,7 +12,7 @@
 
 namespace deepfreeze {
 
-inline constexpr std::uint64_t kAgentProtocol = 3;
+inline constexpr std::uint64_t kAgentProtocol = 4;
 
 // The first message of a trainer. With it comes the file of its Handover.
 struct AgentHello {

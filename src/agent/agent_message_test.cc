@@ -24,6 +24,7 @@ TEST(AgentMessage, AHelloArrivesAsItWas) {
                     .every = 100,
                     .best = Keep::Best{.metric = "loss", .better = Keep::Better::kMax, .count = 3}},
            .bytes_per_second = ~std::uint64_t{0},
+           .compress = Compress::kAuto,
            .endpoint = "https://store:9000",
            .region = "mars-1"}}};
   const auto decoded = decode_request(encode(request));
@@ -81,31 +82,34 @@ TEST(AgentMessage, AStatusArrivesAsItWas) {
 }
 
 TEST(AgentMessage, AnotherVersionIsToldWhatToDo) {
-  const auto refused = decode_request(R"({"protocol":4,"kind":"hello"})");
+  const auto refused = decode_request(R"({"protocol":5,"kind":"hello"})");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(refused.error().message().find("deepfreeze agent --drain"), std::string::npos);
-  const Status answer = decode_answer(R"({"protocol":4,"error":"too old"})");
+  const Status answer = decode_answer(R"({"protocol":5,"error":"too old"})");
   ASSERT_FALSE(answer);  // also the reason of an agent of another version
   EXPECT_EQ(answer.error().message(), "too old");
-  EXPECT_FALSE(decode_status(R"({"protocol":4})"));
+  EXPECT_FALSE(decode_status(R"({"protocol":5})"));
 }
 
 TEST(AgentMessage, AnyVersionCanTellTheAgentToEnd) {
-  const auto drain = decode_request(R"({"protocol":4,"kind":"drain","deadline_ms":5})");
+  const auto drain = decode_request(R"({"protocol":5,"kind":"drain","deadline_ms":5})");
   ASSERT_TRUE(drain) << drain.error().message();
   EXPECT_EQ(drain->deadline.count(), 5);
 }
 
 TEST(AgentMessage, WhatIsNoMessageIsRefused) {
   const auto bad = std::to_array<const char*>(
-      {"", "hello", "{}", R"({"protocol":3})", R"({"protocol":3,"kind":"other"})",
-       R"({"protocol":3,"kind":"hello"})", R"({"protocol":3,"kind":"drain"})",
-       R"({"protocol":3,"kind":"hello","run":"a","commits":1,"on_nodes":true,"rank0":true,)"
+      {"", "hello", "{}", R"({"protocol":4})", R"({"protocol":4,"kind":"other"})",
+       R"({"protocol":4,"kind":"hello"})", R"({"protocol":4,"kind":"drain"})",
+       R"({"protocol":4,"kind":"hello","run":"a","commits":1,"on_nodes":true,"rank0":true,)"
        R"("settles":true,"tiers":[]})",
-       R"({"protocol":3,"kind":"hello","run":"a","commits":true,"settles":true,"tiers":[]})",
-       R"({"protocol":3,"kind":"hello","run":"a","commits":true,"on_nodes":true,"rank0":true,)"
-       R"("settles":true,"tiers":[{}]})"});
+       R"({"protocol":4,"kind":"hello","run":"a","commits":true,"settles":true,"tiers":[]})",
+       R"({"protocol":4,"kind":"hello","run":"a","commits":true,"on_nodes":true,"rank0":true,)"
+       R"("settles":true,"tiers":[{}]})",
+       R"({"protocol":4,"kind":"hello","run":"a","commits":true,"on_nodes":true,"rank0":true,)"
+       R"("settles":true,"tiers":[{"path":"a","bytes_per_second":"0","endpoint":"","region":"",)"
+       R"("keep":{}}]})"});
   for (const char* text : bad) {
     const auto refused = decode_request(text);
     ASSERT_FALSE(refused) << text;

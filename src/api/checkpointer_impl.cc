@@ -210,6 +210,7 @@ std::vector<TierStatus> Checkpointer::Impl::tier_statuses() const {
                          .waiting = report.waiting,
                          .bytes_sent = report.bytes_sent,
                          .bytes_total = report.bytes_total,
+                         .stored_total = report.stored_total,
                          .committed = report.committed,
                          .left_out = report.left_out,
                          .saves_refused = report.saves_refused,

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "object/object_place.h"
 #include "object/open_object.h"
+#include "tiering/packing_judge.h"
 
 namespace deepfreeze {
 namespace {
@@ -73,6 +74,10 @@ Status check_rules(const Tier& tier) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tier {}: endpoint and region are for object stores", tier.path));
   }
+  if (tier.compress == Compress::kAuto) {
+    const Status can_pack = check_packing();
+    if (!can_pack) return std::unexpected(can_pack.error().within("tier " + tier.path));
+  }
   if (tier.every != 0U && !has_no_rule(tier.keep)) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("tier {}: 0 checkpoints or steps is no rule", tier.path));
@@ -112,7 +117,8 @@ Result<std::vector<FarTier>> open_tiers(const fs::path& root, std::span<const Ti
                       .store = *std::move(store),
                       .every = wanted[i].every,
                       .keep = wanted[i].keep,
-                      .bytes_per_second = wanted[i].bytes_per_second});
+                      .bytes_per_second = wanted[i].bytes_per_second,
+                      .packs = wanted[i].compress == Compress::kAuto});
     if (!read_only && !is_object_url(places[i])) note_same_device(root, places[i]);
   }
   return opened;

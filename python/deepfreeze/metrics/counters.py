@@ -108,8 +108,14 @@ def _of_tiers(tiers: Sequence[_core.TierStatus]) -> list[Family]:
         family(
             "copied_bytes_total",
             "counter",
-            "Bytes that were sent to the tier.",
+            "Bytes of files that were copied to the tier.",
             lambda tier: tier.bytes_total,
+        ),
+        family(
+            "stored_bytes_total",
+            "counter",
+            "Bytes that were sent for them: fewer if files are packed.",
+            lambda tier: tier.stored_total,
         ),
         family(
             "committed_total",
