@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -20,8 +19,7 @@ enum class PlaneKind : std::uint8_t { kRaw = 0, kConstant = 1, kCoded = 2 };
 
 constexpr std::size_t kSizeBytes = 2;
 constexpr std::size_t kSampleBytes = 1024;
-// Bits that a byte of the sample needs: beyond it, codes save less than they cost.
-constexpr double kSampleBitsMax = 7.3;
+constexpr std::uint64_t kRepeatsMin = 150;  // two bytes are equal at least once in so many times
 // No matches are looked for: the level steps over whole planes. Forced literals leave the codes.
 constexpr int kLevelOfNoMatches = -131'072;
 constexpr int kLiteralsForced = 1;
@@ -32,23 +30,19 @@ bool is_constant(std::span<const std::byte> plane) {
   return std::memcmp(plane.data(), plane.data() + 1, plane.size() - 1) == 0;
 }
 
-// Entropy of evenly spaced bytes, with the correction of Miller and Madow for few samples.
-double sampled_bits(std::span<const std::byte> plane) {
+// Whether evenly spaced bytes repeat often enough: of two that are chosen blindly, noise has the
+// same value once in 256 times. Codes for bytes that repeat seldom save less than they cost.
+bool repeats(std::span<const std::byte> plane) {
   std::array<std::uint32_t, 256> counts{};
   const std::size_t step = std::max<std::size_t>(plane.size() / kSampleBytes, 1);
-  double samples = 0;
+  std::uint64_t samples = 0;
   for (std::size_t i = 0; i < plane.size(); i += step) {
     ++counts[static_cast<std::size_t>(plane[i])];
     ++samples;
   }
-  double sum = 0;
-  double kinds = 0;
-  for (const std::uint32_t count : counts) {
-    if (count == 0) continue;
-    sum += count * std::log2(static_cast<double>(count));
-    ++kinds;
-  }
-  return std::log2(samples) - sum / samples + (kinds - 1) / (2 * samples * std::log(2.0));
+  std::uint64_t pairs = 0;  // of equal ones
+  for (const std::uint64_t count : counts) pairs += count * count;
+  return (pairs - samples) * kRepeatsMin > samples * (samples - 1);
 }
 
 struct FreeCompress {
@@ -106,7 +100,7 @@ bool Packer::Impl::put(std::span<const std::byte> bytes, std::size_t limit, std:
 
 std::size_t Packer::Impl::code(std::span<const std::byte> plane, std::size_t limit,
                                std::size_t at) {
-  if (sampled_bits(plane) > kSampleBitsMax || limit - at <= 1 + kSizeBytes) return 0;
+  if (!repeats(plane) || limit - at <= 1 + kSizeBytes) return 0;
   const std::size_t begin = at + 1 + kSizeBytes;
   const std::size_t room = std::min(limit - begin, plane.size() - kSizeBytes);
   const std::size_t size =
