@@ -1,6 +1,7 @@
 """Tiers whose files are packed on their way, from Python and from the shell."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,17 @@ def test_flush_packs_if_it_is_told_to(run: Path, tmp_path: Path) -> None:
 def test_a_value_that_is_not_understood(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="compress='zip'"):
         df.tier(tmp_path, compress="zip")  # type: ignore[arg-type]
+
+
+def test_a_bad_near_copy_is_healed_by_a_packed_one(run: Path, tmp_path: Path) -> None:
+    near, far = (Path(shutil.copytree(run / name, tmp_path / name)) for name in ("near", "far"))
+    good = data_file(near, 3).read_bytes()
+    data_file(near, 3).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    state = state_of(0)
+    with df.Checkpointer(near, tiers=[df.tier(far, compress="auto")]) as ckpt:
+        assert ckpt.restore(state) == 3
+        assert torch.equal(state["weights"], state_of(3)["weights"])
+        assert ckpt.last_restore is not None
+        assert len(ckpt.last_restore.mended) == 1
+        ckpt.drain(SECONDS)
+    assert data_file(near, 3).read_bytes() == good
