@@ -277,17 +277,25 @@ class ReadCrew {
 
 }  // namespace
 
-Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan) {
+Result<std::unique_ptr<File>> open_for_blocks(Vfs& vfs, const ReadPlan& plan) {
   DF_TRY_VOID(check(plan));
-  DF_TRY(const std::unique_ptr<File> file,
-         open_part(vfs, plan.name, Access::kDirect, plan.header_bytes + plan.data_bytes));
+  return open_part(vfs, plan.name, Access::kDirect, plan.header_bytes + plan.data_bytes);
+}
+
+Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan) {
+  DF_TRY(const std::unique_ptr<File> file, open_for_blocks(vfs, plan));
+  return read_blocks(*file, plan);
+}
+
+Result<ReadOutcome> read_blocks(File& file, const ReadPlan& plan) {
+  DF_TRY_VOID(check(plan));
   const std::vector<ReadRun> runs = plan_runs(plan.pieces, plan.data_bytes);
   if (runs.empty()) return ReadOutcome{};
   const std::size_t wanted = std::clamp<std::size_t>(plan.thread_count, 1, kReadThreadsMax);
   DF_TRY(const std::vector<MappedMemory> buffers,
          make_buffers(std::min(wanted, runs.size()), round_up(longest(runs), kPageBytes)));
   DF_TRY(const std::vector<PinnedMemory> pinned, pin_for_devices(plan, buffers));
-  return ReadCrew(plan, *file, runs, buffers).run();
+  return ReadCrew(plan, file, runs, buffers).run();
 }
 
 }  // namespace deepfreeze

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,5 +59,10 @@ inline constexpr std::size_t kBadBlocksMax = 1000;
 // copied without waiting for the device's other work, so the caller must ensure that no other work
 // of the device uses that memory.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
+
+// The same in two steps, for a caller with several plans for one file: they share the index of a
+// packed one.
+[[nodiscard]] Result<std::unique_ptr<File>> open_for_blocks(Vfs& vfs, const ReadPlan& plan);
+[[nodiscard]] Result<ReadOutcome> read_blocks(File& file, const ReadPlan& plan);
 
 }  // namespace deepfreeze

@@ -10,6 +10,7 @@
 
 #include "base/checked_math.h"
 #include "codec/crc32c.h"
+#include "packed/packed_fixture.h"
 #include "storage/posix_vfs.h"
 #include "support/passing_file.h"
 #include "support/passing_vfs.h"
@@ -364,6 +365,27 @@ TEST(ReadBlocks, SizesThatWrapAroundAreRefused) {
     ASSERT_FALSE(outcome);
     EXPECT_TRUE(outcome.error().message().contains("sizes out of range"));
   }
+}
+
+TEST(ReadBlocks, PlansForOnePackedFileShareItsIndex) {
+  const DataFile file = mixed_file(2);
+  SimDisk disk;
+  disk.plant(kName, as_text(packed_bytes_of(file)));
+  std::vector<std::byte> into(kBlockBytes);
+  const ReadPlan plan{.name = kName,
+                      .header_bytes = file.header_bytes.size(),
+                      .data_bytes = file.data.size(),
+                      .block_crcs = file.header.block_crcs,
+                      .pieces = {{{kBlockBytes, 2 * kBlockBytes}, into}},
+                      .thread_count = 1};
+  const auto opened = open_for_blocks(disk, plan).value();
+  ASSERT_TRUE(read_blocks(*opened, plan));
+  EXPECT_TRUE(std::ranges::equal(into, std::span(file.data).subspan(kBlockBytes, kBlockBytes)));
+  const std::size_t before = disk.read_count();
+  const auto again = read_blocks(*opened, plan);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(again->bad_blocks.empty());
+  EXPECT_EQ(disk.read_count() - before, 1U);  // the stored block alone
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -140,10 +141,14 @@ Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
   DF_TRY(const MappedMemory scratch,
          MappedMemory::allocate(std::min(data_bytes, kVerifyChunkBytes)));
   std::vector<BadBlock> bad;
+  std::unique_ptr<File> opened;
   for (std::uint64_t begin = 0; begin < data_bytes; begin += kVerifyChunkBytes) {
     const Extent chunk{begin, std::min(begin + kVerifyChunkBytes, data_bytes)};
-    DF_TRY(ReadOutcome outcome,
-           read_blocks(vfs, chunk_plan(file, chunk, scratch.bytes(), settings)));
+    const ReadPlan plan = chunk_plan(file, chunk, scratch.bytes(), settings);
+    if (opened == nullptr) {
+      DF_TRY(opened, open_for_blocks(vfs, plan));
+    }
+    DF_TRY(ReadOutcome outcome, read_blocks(*opened, plan));
     std::ranges::move(outcome.bad_blocks, std::back_inserter(bad));
     if (bad.size() >= kBadBlocksMax) break;
   }
