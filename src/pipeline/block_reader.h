@@ -60,7 +60,7 @@ inline constexpr std::size_t kBadBlocksMax = 1000;
 // of the device uses that memory.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
 
-// The same in two steps, for a caller with several plans for one file: they share the index of a
+// In two steps, for a caller with several plans for one file: they share the index of a
 // packed one.
 [[nodiscard]] Result<std::unique_ptr<File>> open_for_blocks(Vfs& vfs, const ReadPlan& plan);
 [[nodiscard]] Result<ReadOutcome> read_blocks(File& file, const ReadPlan& plan);
