@@ -3,6 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "codec/zstd_library.h"
+
+using deepfreeze::zstd::CompressContext;
+using deepfreeze::zstd::DecompressContext;
+
 namespace {
 
 constexpr unsigned kVersion = 10'504;
@@ -18,19 +23,19 @@ unsigned ZSTD_versionNumber() {
   return old == nullptr ? kVersion : 10'309;
 }
 unsigned ZSTD_isError(std::size_t /*code*/) { return 0; }
-void* ZSTD_createCCtx() { return &context; }
-std::size_t ZSTD_freeCCtx(void* /*context*/) { return 0; }
-std::size_t ZSTD_CCtx_setParameter(void* /*context*/, int /*parameter*/, int /*value*/) {
+CompressContext* ZSTD_createCCtx() { return reinterpret_cast<CompressContext*>(&context); }
+std::size_t ZSTD_freeCCtx(CompressContext* /*context*/) { return 0; }
+std::size_t ZSTD_CCtx_setParameter(CompressContext* /*context*/, int /*parameter*/, int /*value*/) {
   return 0;
 }
-std::size_t ZSTD_compress2(void* /*context*/, void* into, std::size_t /*room*/,
+std::size_t ZSTD_compress2(CompressContext* /*context*/, void* into, std::size_t /*room*/,
                            const void* /*from*/, std::size_t /*bytes*/) {
   std::memset(into, 0, kFrameBytes);
   return kFrameBytes;
 }
-void* ZSTD_createDCtx() { return &context; }
-std::size_t ZSTD_freeDCtx(void* /*context*/) { return 0; }
-std::size_t ZSTD_decompressDCtx(void* /*context*/, void* into, std::size_t room,
+DecompressContext* ZSTD_createDCtx() { return reinterpret_cast<DecompressContext*>(&context); }
+std::size_t ZSTD_freeDCtx(DecompressContext* /*context*/) { return 0; }
+std::size_t ZSTD_decompressDCtx(DecompressContext* /*context*/, void* into, std::size_t room,
                                 const void* /*from*/, std::size_t /*bytes*/) {
   std::memset(into, 0, room);
   return room;

@@ -43,7 +43,7 @@ Status check_round_trip(std::span<const std::byte> plain, Packer& packer, Unpack
   return {};
 }
 
-Status check_file(std::span<const std::byte> file) {
+Status check_packed_file(std::span<const std::byte> file) {
   SimDisk disk;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   DF_TRY_VOID(write_new_file(disk, kPart, text));
@@ -86,7 +86,7 @@ Status fuzz_packed(std::string_view input) {
   static Packer packer = Packer::make().value();
   static Unpacker unpacker = Unpacker::make().value();
   const auto bytes = std::as_bytes(std::span(input));
-  DF_TRY_VOID(check_file(bytes));
+  DF_TRY_VOID(check_packed_file(bytes));
   DF_TRY_VOID(check_round_trip(bytes, packer, unpacker));
   if (bytes.size() < 3) return {};
   const std::size_t plain_bytes = 1 + static_cast<std::size_t>(bytes[0]) +
@@ -94,7 +94,7 @@ Status fuzz_packed(std::string_view input) {
   const auto packed = bytes.subspan(2);
   DF_TRY_VOID(check_unpack(unpacker, packed, plain_bytes));
   DF_TRY_VOID(check_unpack(unpacker, packed, plain_bytes - 1));
-  return check_file(file_around(packed, plain_bytes));
+  return check_packed_file(file_around(packed, plain_bytes));
 }
 
 }  // namespace deepfreeze
