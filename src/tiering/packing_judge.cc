@@ -8,10 +8,10 @@
 namespace deepfreeze {
 namespace {
 
-// The link's rate is known after two slabs, of which the first counts a little less.
+// The link's rate is known after two slabs, and packing's: the first one counts a little less.
 constexpr double kLinkBytesMin = 7.5 * 1024 * 1024;
-constexpr double kPackingBytesMin = 4.0 * 1024 * 1024;
-// Until packing is measured, which takes a slab.
+constexpr double kPackingBytesMin = 7.5 * 1024 * 1024;
+// Until packing is measured, which takes two slabs.
 constexpr double kAssumedPacking = 1.0e9;
 // Packing must be faster than the link by so much. The other threads want the cores, too: between
 // 1 and 2, flushes on two cores were up to a tenth slower than plain ones.

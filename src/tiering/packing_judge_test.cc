@@ -44,7 +44,7 @@ TEST(PackingJudge, AFastLinkGetsPlainFiles) {
   EXPECT_TRUE(course.judge.is_idle(kLong));
 }
 
-TEST(PackingJudge, SlowCoresTryASlabAndStop) {
+TEST(PackingJudge, SlowCoresTryTwoSlabsAndStop) {
   Course course{.link = 0.3e9, .packing = 0.2e9};
   EXPECT_LE(course.send(100), 2);
   EXPECT_TRUE(course.judge.is_idle(kLong));

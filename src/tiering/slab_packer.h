@@ -41,6 +41,7 @@ class SlabPacker {
   BlockPacker packer_;
   PackedStream stream_;
   std::uint32_t header_crc_ = 0;
+  bool is_warm_ = false;  // its memory has been used
 };
 
 }  // namespace deepfreeze
