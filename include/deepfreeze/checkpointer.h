@@ -248,8 +248,8 @@ struct FaultInfo {
 
 // Begins a new run in `run`, made if there is none, with this checkpoint, and returns the new
 // run's. On one file system its files are linked: it takes no time and no room, and stays if the
-// other run deletes its own. Elsewhere they are copied, every block checked. kExists: `run` has
-// checkpoints.
+// other run deletes its own. Elsewhere they are copied, every block checked. kExists: `run` is a
+// run already.
 [[nodiscard]] Result<CheckpointInfo> fork_checkpoint(const CheckpointInfo& info,
                                                      const std::filesystem::path& run);
 

@@ -329,7 +329,13 @@ Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
   if (reuse) DF_TRY_VOID(planner.make_cold(reuse->tensors.cold()));
   are_replicas_proven = true;
   save_index = verdict.identity.save_index;
-  return planner.plan_save(request, verdict.identity, writer.record().parent);
+  const auto plan = [&] {
+    return planner.plan_save(request, verdict.identity, writer.record().parent);
+  };
+  DF_TRY(SavePlan made, plan());
+  if (made.table->cold_files == 0 || !capturer.is_ring(made)) return made;
+  DF_TRY_VOID(planner.make_cold({}));  // a cold file begins at a slab: the image may need a ring
+  return plan();
 }
 
 void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {

@@ -124,11 +124,14 @@ void Capturer::abandon() {
 }
 
 void Capturer::choose_copy_time(SavePlan& plan) {
-  const bool is_ring = memory_bytes(plan.image_bytes(), arena_bytes_max_) != plan.image_bytes();
-  if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
+  if (has_early() || is_ring(plan) || profile_.next() == CopyTime::kBehind) return;
   for (CaptureItem& item : plan.items) {
     if (item.device == kHostMemory) item.guard = kUnguarded;  // a device's copies take no core
   }
+}
+
+bool Capturer::is_ring(const SavePlan& plan) const {
+  return memory_bytes(plan.image_bytes(), arena_bytes_max_) != plan.image_bytes();
 }
 
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,

@@ -62,6 +62,7 @@ class Capturer {
                                                              std::span<const DeviceStream> streams);
   // Prepares room and threads for later saves; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
+  [[nodiscard]] bool is_ring(const SavePlan& plan) const;  // more than options.arena_bytes_max
   // The image of the capture prepared last.
   [[nodiscard]] Image image(const SavePlan& plan) const;
 

@@ -28,6 +28,11 @@ ColdFiles::Turn ColdFiles::next_turn() const {
   return {.copy = turn_, .must_write = is_due(copies_[turn_])};
 }
 
+ColdFiles::Turn ColdFiles::other_turn(const Turn& turn) const {
+  const std::size_t copy = (turn.copy + 1) % kColdCopies;
+  return {.copy = copy, .must_write = is_due(copies_[copy])};
+}
+
 void ColdFiles::note(const Turn& turn, const AttemptName& attempt, bool wrote) {
   Copy& copy = copies_[turn.copy];
   if (wrote) copy = {.sources = {}, .saves = 0, .written = Monotonic::now()};

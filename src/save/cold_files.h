@@ -47,6 +47,7 @@ class ColdFiles {
   [[nodiscard]] const std::vector<EncodedHeader>& headers() const { return headers_; }
 
   [[nodiscard]] Turn next_turn() const;
+  [[nodiscard]] Turn other_turn(const Turn& turn) const;
   // The attempts that have a copy, newest first.
   [[nodiscard]] const std::deque<AttemptName>& sources(std::size_t copy) const {
     return copies_[copy].sources;

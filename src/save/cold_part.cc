@@ -37,14 +37,24 @@ Status ColdPart::bring(bool is_same, WriteEngine& write_engine, const MakeHeader
     files_.begin(plan_.table, origin_of(plan_.identity), std::move(headers));
   }
   turn_ = files_.next_turn();
+  const bool has_linked = !is_new_ && link_in_turn();
   for (std::size_t i = 0; i < files_.headers().size(); ++i) {
     LinkedFile link{.file = static_cast<std::uint32_t>(first() + i), .header_crc = 0, .origin = {}};
     if (!is_new_) link.header_crc = files_.headers()[i].crc;
     if (!is_new_) link.origin = files_.origin();
     links_.push_back(std::move(link));
   }
-  if (!turn_.must_write && link_all()) return {};
-  return write(write_engine);
+  return has_linked ? Status{} : write(write_engine);
+}
+
+// If retention has taken the last attempt of a copy, as with keep(last=1), the other copy serves.
+bool ColdPart::link_in_turn() {
+  if (turn_.must_write) return false;
+  if (link_all()) return true;
+  turn_ = files_.other_turn(turn_);
+  if (!turn_.must_write && link_all()) return true;
+  turn_ = files_.next_turn();
+  return false;
 }
 
 // An attempt that was deleted meanwhile is no source any more; another one may be.
@@ -125,14 +135,11 @@ std::optional<Origin> ColdPart::origin(std::size_t file) const {
   return links_[file - first()].origin;
 }
 
-// Bytes of an attempt that came to nothing are gone with it.
+// A save that failed before bring() may have left other bytes in the image, and a file that was
+// linked may be the cause of the failure: the next save writes its own.
 void ColdPart::settle(bool committed) {
-  if (links_.empty()) return;
-  if (committed) {
-    files_.note(turn_, {plan_.identity.step, plan_.identity.attempt_id}, has_written_);
-  } else if (is_new_) {
-    files_.forget();
-  }
+  if (!committed || links_.empty()) return files_.forget();
+  files_.note(turn_, {plan_.identity.step, plan_.identity.attempt_id}, has_written_);
 }
 
 }  // namespace deepfreeze

@@ -39,6 +39,7 @@ class ColdPart {
   void settle(bool committed);
 
  private:
+  [[nodiscard]] bool link_in_turn();
   [[nodiscard]] bool link_all();
   [[nodiscard]] Status link_from(const AttemptName& source);
   void remove_links();

@@ -84,15 +84,16 @@ constexpr auto kEnds = std::to_array<End>({End::kPlanned, End::kPlannedAndBegun,
 bool is_captured(End end) { return end >= End::kCaptured; }
 
 TEST_F(FinishSaveTest, WhatIsCapturedIsCommittedAndNothingElse) {
-  for (const Kind kind : {Kind{}, Kind{.several_files = true}, Kind{.ranges = true},
-                          Kind{.several_files = true, .ranges = true}}) {
+  for (const Kind kind :
+       {Kind{}, Kind{.several_files = true}, Kind{.ranges = true}, Kind{.cold = true},
+        Kind{.ranges = true, .cold = true}, Kind{.several_files = true, .ranges = true}}) {
     for (const End end : kEnds) {
       SCOPED_TRACE(fmt::format("end {}, several files {}, ranges {}", static_cast<int>(end),
                                kind.several_files, kind.ranges));
       SimDisk disk;
       begin_run(disk);
       LeftTrainer gone = trainer(disk, kind);
-      ASSERT_EQ(gone.file_count(), kind.several_files ? 2U : 1U);
+      ASSERT_EQ(gone.file_count(), kind.several_files || kind.cold ? 2U : 1U);
       gone.go_to(end);
       const auto outcome = gone.finish();
       ASSERT_TRUE(outcome) << outcome.error().message();
@@ -470,6 +471,23 @@ TEST_F(FinishSaveTest, APowerCutAnywhereLosesNothingThatWasTold) {
   }
   std::printf("%zu states\n", states);
   EXPECT_GT(states, 10U * DF_FINISH_IMAGES);
+}
+
+// Its trainer had linked the cold file of an earlier attempt.
+TEST_F(FinishSaveTest, AFileThatIsLinkedIsWrittenAnewAndNotThroughTheLink) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk, {.cold = true});
+  gone.go_to(End::kBegun);
+  disk.plant("step-earlier/cold", "bytes of an earlier attempt");
+  const std::string part = attempt_dir_name(name_of(gone.plan().identity)) + "/" +
+                           part_file_name(gone.plan().identity_of(1).part);
+  ASSERT_TRUE(disk.link_file("step-earlier/cold", part));
+  const auto finished = gone.finish();
+  ASSERT_TRUE(finished) << finished.error().message();
+  EXPECT_EQ(*finished, LeftOutcome::kCommitted);
+  EXPECT_EQ(disk.contents(gone.path_of(1)), gone.whole_file(1));
+  EXPECT_EQ(disk.contents("step-earlier/cold"), "bytes of an earlier attempt");
 }
 
 }  // namespace

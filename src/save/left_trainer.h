@@ -39,6 +39,7 @@ struct Kind {
   bool several_files = false;
   bool ranges = false;
   bool audit = false;  // among two ranks
+  bool cold = false;   // the second tensor has a file of its own, that later saves may link
 };
 
 // One write after the other, so that the same operations come in the same order.
@@ -63,6 +64,9 @@ class LeftTrainer {
                               .metrics = {{"loss", 0.25}}};
     EXPECT_TRUE(planner.accept(request));
     if (kind.audit) share(planner);
+    if (kind.cold) {
+      EXPECT_TRUE(planner.make_cold({false, true}));
+    }
     Identity identity{.run_id = run_id,
                       .attempt_id = 0x9f2c41d07a3be856,
                       .generation = generation,
@@ -164,7 +168,9 @@ class LeftTrainer {
     const auto crcs = block_crcs(arena_.bytes().subspan(section.begin, section.size()));
     const auto found = ranges ? ranges->ranges_of(file) : std::vector<ValueRange>();
     HeaderSums sums{.block_crcs = crcs, .ranges = found};
+    const std::vector<LinkedFile> links = plan_.no_links();
     if (file == 0) sums.audit_crcs = audit.crcs();
+    if (file == 0) sums.links = links;
     const Identity identity = plan_.identity_of(file);
     return encode_header(plan_.header(file, identity), sums)->bytes;
   }

@@ -178,9 +178,13 @@ KeptImage SaveJob::kept_image() {
     return {};
   }
   const std::uint64_t blocks = ceil_div(plan_.sections.back().end, kBlockBytes);
-  return {.table = plan_.table,
-          .block_crcs = std::make_shared<const std::vector<std::uint32_t>>(
-              block_crcs_.begin(), block_crcs_.begin() + static_cast<std::ptrdiff_t>(blocks))};
+  try {
+    return {.table = plan_.table,
+            .block_crcs = std::make_shared<const std::vector<std::uint32_t>>(
+                block_crcs_.begin(), block_crcs_.begin() + static_cast<std::ptrdiff_t>(blocks))};
+  } catch (const std::bad_alloc&) {  // the save itself is sealed
+    return {};
+  }
 }
 
 bool SaveJob::settle(const Status& written) {

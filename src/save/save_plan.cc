@@ -206,11 +206,11 @@ Status SavePlanner::accept(const SaveRequest& request) {
 }
 
 Status SavePlanner::make_cold(const std::vector<bool>& tensors) {
-  if (tensors == cold_ || !table_) return {};
+  if (!table_ || tensors == refused_ || (tensors == cold_ && has_room_for_tree())) return {};
   cold_ = tensors;
   DF_TRY_VOID(plan_tables());
   if (has_room_for_tree()) return {};
-  cold_.clear();
+  refused_ = std::exchange(cold_, {});
   return plan_tables();
 }
 
@@ -227,6 +227,7 @@ Status SavePlanner::accept(const TensorTable& tensors) {
   specs_ = specs_of(tensors);
   bytes_ = bytes_of(tensors);
   cold_.clear();
+  refused_.clear();
   return among_ranks_ ? Status{} : take_shares(whole_shares(specs_));
 }
 

@@ -153,7 +153,7 @@ Status PosixVfs::rename_replacing(std::string_view from, std::string_view to) {
 // guard other users' files.
 bool refuses_links(int cause) {
   return cause == EPERM || cause == EACCES || cause == EOPNOTSUPP || cause == ENOSYS ||
-         cause == EXDEV || cause == EMLINK;
+         cause == EXDEV || cause == EMLINK || cause == EROFS;
 }
 
 // 0, or an errno.
@@ -187,6 +187,8 @@ Status PosixVfs::link_open_file(const File& file, std::string_view to) {
   const auto fd = file.native_fd();
   if (!fd) return Vfs::link_open_file(file, to);
   const std::string source = "/proc/self/fd/" + std::to_string(*fd);
+  // Somebody may have copied the file here, and its data may be in the page cache alone.
+  if (::fdatasync(*fd) != 0) return os_fail("sync", source, errno);
   int cause = take_write_permission(*fd);
   if (cause == 0 && ::linkat(AT_FDCWD, source.c_str(), target.directory, target.leaf.c_str(),
                              AT_SYMLINK_FOLLOW) != 0) {

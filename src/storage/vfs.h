@@ -82,8 +82,8 @@ class Vfs {
   // writes to it would now change it under both names. kExists: `to` is taken. kUnsupported: the
   // place has no hard links, or no more for this file.
   [[nodiscard]] virtual Status link_file(std::string_view from, std::string_view to);
-  // As above, for a file that is open in any Vfs of this kind; kUnsupported also if it lies on
-  // another file system.
+  // As above, for a file that is open in any Vfs of this kind, and whose data is synced first;
+  // kUnsupported also if it lies on another file system.
   [[nodiscard]] virtual Status link_open_file(const File& file, std::string_view to);
   [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
   [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;

@@ -30,19 +30,24 @@
 namespace deepfreeze {
 namespace {
 
-Status check_empty(Vfs& to) {
-  DF_TRY(const RunListing listing, read_run(to));
+// A run that somebody has begun may be about to save. But this fork may have failed before.
+Status check_unused(Vfs& to, const ParentPoint& parent) {
+  const auto listing = read_run(to);
+  if (!listing) {
+    if (listing.error().code() == ErrorCode::kNotFound) return {};
+    return std::unexpected(listing.error());
+  }
   const bool has_any = std::ranges::any_of(
-      listing.attempts, [](const AttemptState& attempt) { return attempt.committed(); });
-  if (!has_any) return {};
+      listing->attempts, [](const AttemptState& attempt) { return attempt.committed(); });
+  if (!has_any && listing->run.parent == parent) return {};
   return fail(ErrorCode::kExists,
-              to.path_of("") + " has checkpoints: a fork begins a run, so choose a new directory");
+              to.path_of("") + " is a run already: a fork begins one, so choose a new directory");
 }
 
 // Step 1.
 Result<Identity> begin_run(Vfs& to, const Manifest& manifest, const ParentPoint& parent) {
+  DF_TRY_VOID(check_unused(to, parent));
   DF_TRY(const RunRecord run, create_or_open_run(to, parent));
-  DF_TRY_VOID(check_empty(to));
   DF_TRY(const GenerationRecord claim, claim_generation(to, run.run_id, std::nullopt));
   return Identity{.run_id = run.run_id,
                   .attempt_id = random_id(),

@@ -16,8 +16,8 @@ struct Forked {
 };
 
 // `to` is the new run's directory, made if there is none; the new run names `parent` and its step
-// as its parent. Headers are checked, and blocks, too, if they are copied. kExists: `to` has
-// checkpoints already. After an error it has none.
+// as its parent. Headers are checked, and blocks, too, if they are copied. kExists: `to` is
+// a run already. After an error it has no checkpoint.
 [[nodiscard]] Result<Forked> fork_attempt(Vfs& from, const Manifest& manifest,
                                           const std::string& parent, const std::string& to);
 

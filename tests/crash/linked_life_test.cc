@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -153,10 +154,11 @@ std::string finding_about(SimDisk& disk, const Promises& promises, std::size_t& 
     const std::string name = attempt_dir_name(attempt.name);
     newest = std::max(newest, manifest.point.save_index);
     shared += shared_bytes(manifest) > 0 ? 1 : 0;
+    // Another checkpoint's copy does not count.
+    const auto faults = verify_attempt(disk, manifest, {});
+    if (!faults || !faults->empty()) return name + " does not verify";
     const auto snapshot = Snapshot::open(disk, manifest);
     if (!snapshot) return name + ": " + snapshot.error().message();
-    const auto faults = (*snapshot)->verify({});
-    if (!faults || !faults->empty()) return name + " does not verify";
     const auto& [frozen, trained] = promises.states.at(attempt.name.attempt_id);
     if (read(**snapshot, "frozen") != frozen || read(**snapshot, "trained") != trained) {
       return name + " has bytes of another step";
@@ -182,7 +184,13 @@ class LinkedLife : public testing::Test {
       disk->crash_at(disk->operation_count() + random() % kOperationsMax);
       Trainer trainer(*disk, promises, random);
       Status lived = trainer.begin();
-      for (std::uint64_t i = 0; i < kSavesMax && lived; ++i) lived = trainer.save();
+      for (std::uint64_t i = 0; i < kSavesMax && lived; ++i) {
+        if (random() % 5 == 0) disk->fail_at(disk->operation_count() + random() % 12, ENOSPC);
+        const bool has_failed = disk->injected().has_value();
+        lived = trainer.save();
+        // After an injected error it goes on.
+        if (!lived && !has_failed && disk->injected()) lived = Status();
+      }
       disk->power_off();
       std::unique_ptr<SimDisk> next;
       std::size_t here = 0;
