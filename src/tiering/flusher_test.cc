@@ -154,21 +154,29 @@ TEST_F(FlusherTest, AStepThatFailsAgainAndAgainIsToldOnceThoughOthersArrive) {
   PickyVfs picky(disk_);
   const AttemptName refused = name_of(run_.save(1));
   const auto flusher = start(several(far(picky)));
+  // A busy machine may need many tries.
+  const auto drain_until = [&](const Steps& steps) {
+    const auto until = Monotonic::now() + kDeadline;
+    do {
+      EXPECT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
+    } while (steps_on(disk_) != steps && Monotonic::now() < until);
+    EXPECT_EQ(steps_on(disk_), steps);
+  };
+  Steps expected;
   for (std::uint64_t step = 2; step <= 4; ++step) {
-    ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
+    drain_until(expected);
     run_.save(step);
+    expected.insert(expected.end(), step);
     flusher->wake();
   }
-  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
-  EXPECT_EQ(steps_on(disk_), (Steps{2, 3, 4}));
+  drain_until(expected);
   EXPECT_TRUE(flusher->reports().front().error);
   EXPECT_EQ(logged("it refuses the step"), 1U);
   // Once it is deleted, the next failure is another one.
   ASSERT_TRUE(remove_attempt(near_, refused));
   picky.refused_step = 5;
   for (std::uint64_t step = 5; step <= 6; ++step) run_.save(step);
-  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
-  EXPECT_EQ(steps_on(disk_), (Steps{2, 3, 4, 6}));
+  drain_until({2, 3, 4, 6});
   EXPECT_EQ(logged("it refuses the step"), 2U);
 }
 

@@ -25,7 +25,9 @@ WHOLE_MIN = 3  # undamaged checkpoints before one is damaged
 
 COMMITTED = b'"outcome":"committed"'  # doctor --repair looks for it
 POINTS = [
-    name for name in fail_points_of_one() if not name.startswith(("debris.", "repair.", "scrub."))
+    name
+    for name in fail_points_of_one()
+    if not name.startswith(("debris.", "fork.", "repair.", "scrub."))
 ]
 # Points that can raise an error, not only kill: capturing can't fail.
 ERROR_POINTS = [name for name in POINTS if not name.startswith("capture.")]

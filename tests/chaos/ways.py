@@ -153,6 +153,7 @@ WAYS = {
     "repair": Way(damaged_manifest, ("repair.",), program=("doctor", "--repair")),
     "scrub": Way(three_steps, ("scrub.",), program=("scrub",)),
     "flush": Way(three_steps, ("tier.", "flush."), program=("flush", "{run}-far")),
+    "fork": Way(three_steps, ("fork.",), program=("fork", "{run}-fork")),
 }
 
 

@@ -61,9 +61,11 @@ std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
 }
 
 // These need several ranks (tests/ranks kills there), attached tensors (the disk has no part in it;
-// tests/chaos kills there), or io_uring.
+// tests/chaos kills there), io_uring, tensors of 16 MB that do not change
+// (tests/crash/linked_life_test cuts the power there), or a fork (its own tests fail there).
 std::set<std::string> not_passed_here() {
-  std::set<std::string> names = {"await.published", "await.synced", "capture.background"};
+  std::set<std::string> names = {"await.published", "await.synced", "capture.background",
+                                 "fork.file",       "fork.synced",  "save.cold_linked"};
   if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert("part.complete");
   return names;
 }
