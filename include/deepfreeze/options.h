@@ -73,7 +73,7 @@ struct ObjectKeys {
 // Called by one thread at a time, any; may block. An error counts as one of the store.
 using KeySource = std::function<Result<ObjectKeys>()>;
 
-// kAuto: files are packed on their way, without loss, where that is faster than to send them as
+// kAuto: files are packed on their way, without loss, if that is faster than to send them as
 // they are. They are smaller there, and other programs can't read them: `deepfreeze fetch` and
 // `export` give plain ones. kNone: each file is the same safetensors file on all tiers.
 enum class Compress : std::uint8_t { kNone, kAuto };

@@ -22,7 +22,9 @@ from deepfreeze.exploring.server import PageServer
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<img src=x onerror=document.title=1>"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="LEFT OUT: no Chromium here, so the scripts of the page run nowhere"
+)
 
 
 @pytest.fixture(scope="module")

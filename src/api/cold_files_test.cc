@@ -183,7 +183,7 @@ TEST_F(ColdFilesTest, ASaveThatFailsLeavesTheNextOneWhole) {
         "commit.seal_synced=error@1", "commit.directory_made=error@1"}) {
     ASSERT_TRUE(fail_points::arm(point));
     state_.train(99);
-    state_.frozen[3] -= 1;  // and stays so: the next save must not link what it was
+    state_.frozen[3] -= 1;  // and stays so: the next save must not link the old bytes
     const auto handle = run.save({.step = first + 1, .tensors = state_.table()});
     run.fence(1);
     EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline)) << point;

@@ -85,7 +85,7 @@ TEST(PackedIndexes, ComeBack) {
 }
 
 TEST(PackedIndexes, NoFileIsAsLongAsThePlainOne) {
-  // Stored blocks that save just what lead and index add.
+  // Stored blocks that save exactly the bytes that lead and index add.
   const std::uint64_t added = kPackedLeadBytes + 16 + kPackedTrailerBytes;
   const auto first = static_cast<std::uint32_t>(kBlockBytes - added);
   const PackedIndex index = index_of({{.bytes = first, .crc = 1}, {.bytes = 100, .crc = 2}});

@@ -1,5 +1,5 @@
-// A packed file that version 1 wrote. It never changes: a reader of it must exist for ever. What is
-// written today may differ, since another libzstd may choose other codes.
+// A packed file that version 1 wrote. It never changes: a reader of it must exist for ever. A file
+// that is written today may differ, since another libzstd may choose other codes.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -32,7 +32,7 @@ struct Scratch {
   std::array<std::byte, kBlockBytes> block;
 };
 
-// The index, and where each block begins.
+// The index, and the place of each block.
 struct BlockMap {
   PackedIndex index;
   std::vector<std::uint64_t> begins;  // in the file; one more than there are blocks

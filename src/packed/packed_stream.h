@@ -38,7 +38,7 @@ class PackedStream {
   void pass_blocks(std::span<const PackedBlock> blocks, std::uint32_t crc);
 
   // Stored blocks of at most kSlabBytes become a piece in `memory`, which has kPackedChunkBytes and
-  // begins with a page. It may be empty: what is no whole page waits for the next one.
+  // begins with a page. It may be empty: bytes that fill no page wait for the next one.
   void begin_chunk(std::span<std::byte> memory);
   void add_block(std::span<const std::byte> stored, std::uint32_t crc);
   [[nodiscard]] Piece end_chunk();

@@ -120,7 +120,7 @@ class Capturer {
   const bool paranoid_;
   const bool reuses_;
   Arena arena_;
-  KeptImage kept_;  // whoever has the arena
+  KeptImage kept_;  // of the thread that has the arena
   std::function<void(int fd)> on_new_arena_;
   Arena parking_;  // ring mode: the unguarded tensors
   // Pin the two arenas for devices; destroyed before them.

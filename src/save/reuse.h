@@ -1,4 +1,4 @@
-// What a rank knows of the tensors that do not change, from save to save.
+// The knowledge of a rank about tensors that do not change, from save to save.
 #pragma once
 
 #include "save/cold_files.h"
@@ -7,8 +7,8 @@
 namespace deepfreeze {
 
 struct Reuse {
-  ColdTensors tensors;  // whoever has the arena
-  ColdFiles files;      // the engine's worker
+  ColdTensors tensors;  // of the thread that has the arena
+  ColdFiles files;      // of the engine's worker
 };
 
 }  // namespace deepfreeze

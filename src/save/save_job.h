@@ -69,7 +69,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
   // Writes and seals this rank's part. When it returns, well or not, the arena is free again.
   [[nodiscard]] Status write();
-  // What the arena holds once write() has returned, also if it failed.
+  // The contents of the arena once write() has returned, also if it failed.
   [[nodiscard]] KeptImage kept_image();
   // Commits the written files, or gives them up; settles the handle. True if it committed.
   [[nodiscard]] bool settle(const Status& written);

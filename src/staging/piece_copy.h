@@ -16,7 +16,7 @@ namespace deepfreeze {
 // the checksum covers the whole block, whose parts stay in the cache until the last has come.
 using BlockCrc = std::optional<std::uint32_t>;
 
-// A piece's place in the image, and what is known of it.
+// A piece's place in the image, and its earlier contents.
 struct PiecePlace {
   std::span<std::byte> bytes;
   bool is_block = false;  // the piece is a whole block of the image

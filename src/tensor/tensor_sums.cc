@@ -32,12 +32,12 @@ double total(const Lanes& lanes) {
 }
 
 // As to_number(), without a branch: the exponent's bias is corrected by a product, which also makes
-// subnormals normal; what is not finite stays so.
+// subnormals normal; values that are not finite stay so.
 float widened(Float16 half) {
   constexpr std::uint32_t kMagnitude = 0x7FFF;
   constexpr std::uint32_t kSign = 0x8000;
   constexpr float kBias = 0x1p112F;  // 2^(127 - 15)
-  constexpr float kBeyond = 65'536;  // where the exponent of all ones comes out
+  constexpr float kBeyond = 65'536;  // the result of an exponent of all ones
   constexpr std::uint32_t kInfinity = 0x7F80'0000;
   const float magnitude = std::bit_cast<float>((half.bits & kMagnitude) << 13U) * kBias;
   const std::uint32_t odd = magnitude >= kBeyond ? kInfinity : 0;

@@ -44,7 +44,7 @@ struct FarTier {
   std::optional<std::uint64_t> every = {};
   Keep keep = {};
   std::uint64_t bytes_per_second = 0;  // 0: no limit
-  bool packs = false;                  // files where it pays
+  bool packs = false;                  // files, if it pays
 };
 
 // The state of one tier, for display.
@@ -63,7 +63,7 @@ struct TierReport {
   std::optional<Error> error = {};  // of the last try, if it failed
   bool is_over = false;             // another process continues the run there
 
-  // `sent` were sent for these bytes; what a packed file has besides blocks may make it more.
+  // `sent` were sent for these bytes; the lead and index of a packed file may make it more.
   void note_sent(std::uint64_t bytes, std::uint64_t sent) {
     bytes_sent += bytes;
     bytes_total += bytes;

@@ -42,7 +42,7 @@ std::optional<std::uint64_t> number_from(const char* variable) {
 
 using Values = std::vector<float>;
 
-// What is known of a run beyond its disk.
+// The promises that were made about a run, beside its disk.
 struct Promises {
   std::map<std::uint64_t, std::pair<Values, Values>> states;  // by attempt: frozen, trained
   std::optional<std::uint64_t> acked;                         // the newest save

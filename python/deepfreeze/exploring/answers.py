@@ -28,7 +28,7 @@ JSON, BINARY = "application/json", "application/octet-stream"
 
 
 class Answers:
-    """For any number of threads; one more computes what is missing."""
+    """For any number of threads; one more computes the missing numbers."""
 
     def __init__(self, runs: list[Run], cache: Cache) -> None:
         self.runs = runs
@@ -122,7 +122,7 @@ class Answers:
         }
 
     def flags(self, run_id: str) -> dict[str, Any]:
-        """What in a run deserves a look."""
+        """The findings in a run that deserve a look."""
         self._wanted = run_id
         numbers = self.numbers(run_id)
         return {"flags": flags_of(numbers), "missing": len(numbers.missing)}
@@ -143,13 +143,13 @@ class Answers:
         return sum(self.numbers(run.id).missing_bytes for run in self.runs)
 
     def read_ranges(self) -> None:
-        """Takes what the headers of all steps say, and reads no data."""
+        """Takes the numbers in the headers of all steps, and reads no data."""
         for run in self.runs:
             if not self._stop.is_set():
                 self.numbers(run.id).read_ranges()
 
     def compute_all(self, on_bytes: OnBytes) -> None:
-        """Computes what is missing, the run that was asked for last first."""
+        """Computes the missing numbers, the run that was asked for last first."""
         while not self._stop.is_set():
             numbers = self._next()
             if numbers is None:

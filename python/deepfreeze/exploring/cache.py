@@ -63,7 +63,7 @@ class StepNumbers:
 
 
 def default_folder() -> Path:
-    """Where the numbers are kept unless the user names another place."""
+    """The directory of the numbers, unless the user names another one."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return home / "deepfreeze" / "explore"

@@ -1,4 +1,4 @@
-"""What in a run deserves a look. The page shows it, and leaves the judgement to its reader."""
+"""Findings in a run that deserve a look. The page shows them; its reader judges."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _non_finite(line: _Line) -> list[Flag]:
 
 
 def _exploding(line: _Line) -> list[Flag]:
-    """A change that is many times what is usual for the tensor."""
+    """A change that is many times the usual one of the tensor."""
     gaps = np.diff([step.step for step in line.steps], prepend=line.steps[0].step).astype(float)
     usual_gap = float(np.median(gaps[1:])) if len(gaps) > 1 else 1.0
     rows = line.weights

@@ -1,4 +1,4 @@
-"""Runs, where they started from, and the runs that started from them."""
+"""Runs, the steps that they started from, and the runs that started from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves the page to the one person who started it: on loopback, and read-only.
+"""Serves the page to its owner alone: on loopback, and read-only.
 
 Any program and any web page on this machine can reach a loopback port, so each request must show a
 cookie. The address that is printed has a token, which is swapped for that cookie, once. A page of
@@ -68,7 +68,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a Host header may say."""
+        """The values that a Host header may have."""
         return f"{_ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
 
     @property
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _not_allowed  # noqa: N815
 
     def _is_ours(self) -> bool:
-        """Refuses what is too long, and what a page of another site could send."""
+        """Refuses requests that are too long, or that a page of another site could send."""
         hosts = self.headers.get_all("Host") or []
         origins = self.headers.get_all("Origin") or []
         if len(self.raw_requestline) > _LINE_BYTES_MAX:

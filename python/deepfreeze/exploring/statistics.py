@@ -41,7 +41,7 @@ class _InMemory:
 
 
 class _Provisional(_InMemory):
-    """What a header says, until the data is read."""
+    """The numbers of a header, until the data is read."""
 
 
 class RunNumbers:
@@ -63,7 +63,7 @@ class RunNumbers:
         self.revision = 0  # grows with each step that is added
 
     def load(self) -> None:
-        """Takes what the cache has."""
+        """Takes the numbers that the cache has."""
         for column, step in enumerate(self.columns):
             if self._found[column] is None:
                 found = self._cache.find(self.run.run_id or "unknown", self._name(step))
@@ -97,7 +97,7 @@ class RunNumbers:
 
     @property
     def missing_bytes(self) -> int:
-        """What compute() of all of them would read of their own."""
+        """The bytes that compute() of all of them would read of their own."""
         return sum(self.columns[column].bytes for column in self.missing)
 
     def compute(self, column: int, on_bytes: OnBytes) -> None:
@@ -155,7 +155,7 @@ class RunNumbers:
             return list(self._forms), list(self._kinds)
 
     def matrix(self, quantity: str) -> Matrix:
-        """[tensor, column] of one quantity; NaN where it is not known."""
+        """[tensor, column] of one quantity; NaN if it is not known."""
         with self._lock:
             held = self._matrices.get((quantity, self.revision))
             if held is not None:
@@ -183,7 +183,7 @@ class RunNumbers:
         return series
 
     def histograms(self, tensor: int) -> NDArray[np.uint8]:
-        """[column, bin] of one tensor; zeros where it is not known."""
+        """[column, bin] of one tensor; zeros if it is not known."""
         bins = np.zeros((len(self.columns), BINS), np.uint8)
         for column, (found, place) in self._places(tensor).items():
             row = found.histogram(place)

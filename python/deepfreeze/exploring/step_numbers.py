@@ -65,7 +65,7 @@ def _table_of(checkpoint: _core.OpenCheckpoint, like: Table | None) -> Table:
 
 
 def from_ranges(info: _core.CheckpointInfo, like: Table | None = None) -> StepNumbers:
-    """What a header says without the data, if the step was saved with statistics."""
+    """The numbers of a header alone, if the step was saved with statistics."""
     checkpoint = _core.open_checkpoint(info)
     table = _table_of(checkpoint, like)
     rows = np.full((len(QUANTITIES), len(table.forms)), np.nan)

@@ -1,4 +1,4 @@
-"""The steps of one run: what was saved, what became of it, and why it is still there."""
+"""The steps of one run: each one's contents, its fate, and why it is still there."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ export function cssAt(part) {
   return `rgb(${between(Math.max(0, Math.min(1, part))).join(" ")})`;
 }
 
-// Where a value lies between the least and the greatest: 0 to 1. `least` > 0 if it is logarithmic.
+// The place of a value between the least and the greatest: 0 to 1. `least` > 0 if it is logarithmic.
 export function placeIn(value, range) {
   if (range.most <= range.least) return 0.5;
   if (!range.log) return (value - range.least) / (range.most - range.least);

@@ -1,4 +1,4 @@
-// Two steps, of one run or of two: what changed, and by how much.
+// Two steps, of one run or of two: the tensors that changed, and by how much.
 
 import { badge, choice, el, responsive, svg, tile } from "./dom.js";
 import { asNumber, num, percent, tail } from "./format.js";

@@ -1,4 +1,4 @@
-// What in a run deserves a look.
+// Findings in a run that deserve a look.
 
 import { badge, el, tile } from "./dom.js";
 import { tensorLink } from "./model.js";

@@ -1,6 +1,6 @@
 // Numbers, sizes and times as people read them.
 
-// JSON has no NaN: null stands for "not known", "nan", "inf" and "-inf" for what they say.
+// JSON has no NaN: null stands for "not known", "nan", "inf" and "-inf" for these values.
 export function asNumber(value) {
   if (typeof value === "number") return value;
   if (value === "inf") return Infinity;

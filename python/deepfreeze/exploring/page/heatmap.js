@@ -112,7 +112,7 @@ export class HeatMap {
     }
   }
 
-  // Rows too low for names have the names of their modules, where there is room for one.
+  // Rows too low for names have the names of their modules, if there is room for one.
   #drawGroups(context, first, count) {
     let [last, free] = ["", -Infinity];
     context.fillStyle = cssColour("--dim");

@@ -108,7 +108,7 @@ function fail(error) {
   part("main").replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
 }
 
-// While numbers are computed, says how far they are, and shows what has come.
+// While numbers are computed, says how far they are, and shows those that have come.
 async function poll(model) {
   let wasComputing = true;
   while (wasComputing) {
@@ -128,7 +128,7 @@ async function poll(model) {
   }
 }
 
-// A person who types or has a row open is not disturbed.
+// Nobody is disturbed while typing, or with a row open.
 function isBusy() {
   return ["INPUT", "SELECT", "CANVAS"].includes(document.activeElement?.tagName) && document.activeElement.id !== "run";
 }

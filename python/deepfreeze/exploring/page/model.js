@@ -57,7 +57,7 @@ export class Model {
     return this.#matrices.get(key);
   }
 
-  // What was computed meanwhile is asked for anew.
+  // Numbers that were computed meanwhile are asked for anew.
   forget(run) {
     this.#tensors.delete(run.id);
     for (const key of this.#matrices.keys()) {

@@ -1,6 +1,6 @@
 // The rows of the heat map: tensors, folded into the modules that they belong to.
 
-// What a row can show. `needs` are matrices; `value` gets their sums over the row's tensors.
+// The quantities that a row can show. `needs` are matrices; `value` gets their sums over the row's tensors.
 export const SHOWN = {
   change: { name: "change ‖Δ‖ / ‖w‖", about: "size of the change since the save before, relative to the norm", log: true },
   norm: { name: "norm ‖w‖", about: "square root of the sum of squares", log: true },

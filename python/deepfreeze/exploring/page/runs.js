@@ -1,4 +1,4 @@
-// All runs: where each began, its forks, and how it went.
+// All runs: the beginning of each, its forks, and how it went.
 
 import { badge, el, responsive, svg, tile } from "./dom.js";
 import { niceTicks } from "./chart.js";
@@ -34,7 +34,7 @@ function ordered(model) {
     for (const fork of forks) visit(fork, depth + 1);
   };
   for (const run of model.runs) if (!model.parentOf(run)) visit(run, 0);
-  for (const run of model.runs) visit(run, 0); // what is left started from each other
+  for (const run of model.runs) visit(run, 0); // the runs that are left started from each other
   return order;
 }
 

@@ -1,4 +1,4 @@
-// Where the data comes from: the server that gave this page, or the page's own file.
+// The source of the data: the server that gave this page, or the page's own file.
 
 export async function openSource() {
   const own = document.getElementById("data");

@@ -1,4 +1,4 @@
-// One run: its metrics with those of the run that it left, and what became of each step.
+// One run: its metrics with those of the run that it left, and the fate of each step.
 
 import { badge, el, tile } from "./dom.js";
 import { lineChart } from "./chart.js";
