@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <tuple>
 
 #include "base/try.h"
 #include "storage/beneath.h"
@@ -53,6 +54,7 @@ class PosixVfs final : public Vfs {
                                       mode_t mode = 0);
   [[nodiscard]] Result<UniqueFd> open_directory(std::string_view operation, std::string_view name);
   [[nodiscard]] Result<Located> locate(std::string_view operation, std::string_view name);
+  [[nodiscard]] Status protect_linked(int fd, const Located& target, std::string_view to) const;
   [[nodiscard]] Status remove(std::string_view name, int flags);
 
   UniqueFd root_;
@@ -156,6 +158,12 @@ bool refuses_links(int cause) {
          cause == EXDEV || cause == EMLINK || cause == EROFS;
 }
 
+std::unexpected<Error> link_failed(int cause, const std::string& place) {
+  auto failed = os_fail("link", place, cause);
+  if (!refuses_links(cause)) return failed;
+  return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
+}
+
 // 0, or an errno.
 int take_write_permission(int fd) {
   struct stat status = {};
@@ -166,19 +174,24 @@ int take_write_permission(int fd) {
   return ::fchmod(fd, status.st_mode & ~kAnyWrite & 07777) == 0 ? 0 : errno;
 }
 
+// The new name goes again if the file stays writable: a program that writes to it would change it
+// under both names.
+Status PosixVfs::protect_linked(int fd, const Located& target, std::string_view to) const {
+  const int cause = take_write_permission(fd);
+  if (cause == 0) return {};
+  std::ignore = ::unlinkat(target.directory, target.leaf.c_str(), 0);
+  return link_failed(cause, path_of(to));
+}
+
 Status PosixVfs::link_file(std::string_view from, std::string_view to) {
   DF_TRY(const Located source, locate("link", from));
   DF_TRY(const Located target, locate("link", to));
   DF_TRY(const UniqueFd fd, open("link", from, O_RDONLY | O_NONBLOCK | O_NOCTTY));
-  int cause = take_write_permission(fd.get());
-  if (cause == 0 && ::linkat(source.directory, source.leaf.c_str(), target.directory,
-                             target.leaf.c_str(), 0) != 0) {
-    cause = errno;
+  if (::linkat(source.directory, source.leaf.c_str(), target.directory, target.leaf.c_str(), 0) !=
+      0) {
+    return link_failed(errno, path_of(from) + " to " + path_of(to));
   }
-  if (cause == 0) return {};
-  auto failed = os_fail("link", path_of(from) + " to " + path_of(to), cause);
-  if (!refuses_links(cause)) return failed;
-  return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
+  return protect_linked(fd.get(), target, to);
 }
 
 // The link goes by way of /proc, because the file has no name below this root.
@@ -189,16 +202,13 @@ Status PosixVfs::link_open_file(const File& file, std::string_view to) {
   const std::string source = "/proc/self/fd/" + std::to_string(*fd);
   // Somebody may have copied the file here, and its data may be in the page cache alone.
   if (::fdatasync(*fd) != 0) return os_fail("sync", source, errno);
-  int cause = take_write_permission(*fd);
-  if (cause == 0 && ::linkat(AT_FDCWD, source.c_str(), target.directory, target.leaf.c_str(),
-                             AT_SYMLINK_FOLLOW) != 0) {
-    cause = errno;
+  if (::linkat(AT_FDCWD, source.c_str(), target.directory, target.leaf.c_str(),
+               AT_SYMLINK_FOLLOW) != 0) {
+    const int cause = errno;
+    const bool has_no_proc = cause == ENOENT && ::access(source.c_str(), F_OK) != 0;
+    return link_failed(has_no_proc ? ENOSYS : cause, path_of(to));
   }
-  if (cause == 0) return {};
-  auto failed = os_fail("link", path_of(to), cause);
-  const bool has_no_proc = cause == ENOENT && ::access(source.c_str(), F_OK) != 0;
-  if (!refuses_links(cause) && !has_no_proc) return failed;
-  return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
+  return protect_linked(*fd, target, to);
 }
 
 Status PosixVfs::remove(std::string_view name, int flags) {

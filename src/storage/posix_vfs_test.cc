@@ -306,6 +306,24 @@ TEST_F(PosixVfsTest, AFullDiskIsNoSpaceAtWriteAndAtPreallocate) {
       << written.error().message();
 }
 
+// Its name there may be unsafe here, and the roots need not lie in each other.
+TEST_F(PosixVfsTest, AFileOfAnotherRootIsLinked) {
+  const ScopedDir other;
+  const auto from = open_posix_vfs(other.path()).value();
+  ASSERT_TRUE(write_new_file(*from, "file", "text"));
+  const auto file = from->open_read("file", Access::kBuffered).value();
+  ASSERT_TRUE(vfs_->link_open_file(*file, "name"));
+  EXPECT_EQ(code_of(vfs_->link_open_file(*file, "name")), ErrorCode::kExists);
+  EXPECT_EQ(code_of(vfs_->link_open_file(*file, "../name")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(read_file(*vfs_, "name", kBytesMax).value(), "text");
+  struct stat here = {};
+  struct stat there = {};
+  ASSERT_EQ(::stat((dir_.path() / "name").c_str(), &here), 0);
+  ASSERT_EQ(::stat((other.path() / "file").c_str(), &there), 0);
+  EXPECT_EQ(here.st_ino, there.st_ino);
+  EXPECT_EQ(here.st_mode & 0222U, 0U);
+}
+
 TEST(MakeDurableDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {
   const ScopedDir dir;
   EXPECT_TRUE(make_durable_directories(dir.path() / "a" / "b" / "c"));

@@ -1,5 +1,6 @@
 // System calls that the kernel refuses, on real files.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <array>
@@ -63,6 +64,42 @@ TEST_F(RefusedCallsTest, WithoutExclusiveRenameALinkStillNeverReplaces) {
   EXPECT_EQ(read_file(*vfs_, "taken", kBytesMax).value(), "old");
   EXPECT_EQ(read_file(*vfs_, "to", kBytesMax).value(), "new");
   EXPECT_FALSE(std::filesystem::exists(dir_.path() / "from"));
+}
+
+TEST_F(RefusedCallsTest, AFileSystemWithoutLinksSaysSo) {
+  ASSERT_TRUE(write_new_file(*vfs_, "from", "text"));
+  for (const int refusal : {EPERM, EOPNOTSUPP, EXDEV, EMLINK, EROFS}) {
+    deny({.number = SYS_linkat, .os_errno = refusal}, [&] {
+      EXPECT_EQ(code_of(vfs_->link_file("from", "to")), ErrorCode::kUnsupported) << refusal;
+      const auto file = vfs_->open_read("from", Access::kBuffered).value();
+      EXPECT_EQ(code_of(vfs_->link_open_file(*file, "to")), ErrorCode::kUnsupported) << refusal;
+    });
+  }
+  deny({.number = SYS_linkat, .os_errno = EIO},
+       [this] { EXPECT_EQ(code_of(vfs_->link_file("from", "to")), ErrorCode::kIo); });
+  struct stat status = {};
+  ASSERT_EQ(::stat((dir_.path() / "from").c_str(), &status), 0);
+  EXPECT_NE(status.st_mode & S_IWUSR, 0U) << "nothing was linked";
+}
+
+TEST_F(RefusedCallsTest, AFileThatStaysWritableGetsNoOtherName) {
+  ASSERT_TRUE(write_new_file(*vfs_, "from", "text"));
+  deny({.number = SYS_fchmod, .os_errno = EROFS}, [this] {
+    EXPECT_EQ(code_of(vfs_->link_file("from", "to")), ErrorCode::kUnsupported);
+    const auto file = vfs_->open_read("from", Access::kBuffered).value();
+    EXPECT_EQ(code_of(vfs_->link_open_file(*file, "to")), ErrorCode::kUnsupported);
+  });
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() / "to"));
+  EXPECT_TRUE(vfs_->link_file("from", "to"));
+}
+
+TEST_F(RefusedCallsTest, AFileThatCantBeSyncedIsNotLinked) {
+  ASSERT_TRUE(write_new_file(*vfs_, "from", "text"));
+  deny({.number = SYS_fdatasync, .os_errno = EIO}, [this] {
+    const auto file = vfs_->open_read("from", Access::kBuffered).value();
+    EXPECT_EQ(code_of(vfs_->link_open_file(*file, "to")), ErrorCode::kIo);
+  });
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() / "to"));
 }
 
 TEST_F(RefusedCallsTest, AFileSystemWithoutDirectAccessGivesABufferedFile) {

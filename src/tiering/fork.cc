@@ -77,12 +77,12 @@ class Files {
 
  private:
   [[nodiscard]] Status bring(const ManifestFile& file) {
+    DF_TRY(const auto opened,
+           from_.open_read(path_in_run(manifest_, file.name), Access::kBuffered));
     if (!has_sealed_file(from_, manifest_, file)) {
       return fail(ErrorCode::kCorrupt, from_.path_of(path_in_run(manifest_, file.name)) +
                                            " is not the file that its manifest lists");
     }
-    DF_TRY(const auto opened,
-           from_.open_read(path_in_run(manifest_, file.name), Access::kBuffered));
     const Status linked = to_.link_open_file(*opened, join_name(directory_, file.name));
     if (linked || linked.error().code() != ErrorCode::kUnsupported) return linked;
     return copy(file);
