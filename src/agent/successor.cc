@@ -14,6 +14,7 @@
 #include "ipc/shared_memory.h"
 #include "storage/posix_vfs.h"
 #include "tiering/open_tiers.h"
+#include "tiering/packing_judge.h"
 
 namespace deepfreeze {
 namespace {
@@ -175,11 +176,22 @@ void Successor::answer_nodes() {
   }
 }
 
+// The trainer's machine may have had a library that this process lacks: plain copies are better
+// than none.
+std::vector<Tier> packable(std::vector<Tier> tiers) {
+  for (Tier& tier : tiers) {
+    if (tier.compress == Compress::kNone || check_packing()) continue;
+    log_warning(fmt::format("tier {}: files are sent as they are, without libzstd", tier.path));
+    tier.compress = Compress::kNone;
+  }
+  return tiers;
+}
+
 // It copies like the trainer's own flusher, but deletes nothing anywhere: that is for the next
 // trainer, which may have other rules.
 Status Successor::flush(const LeftWork& work) {
   if (work.tiers.empty() || is_told_to_end()) return {};
-  DF_TRY(std::vector<FarTier> tiers, open_tiers(work.run, work.tiers, false));
+  DF_TRY(std::vector<FarTier> tiers, open_tiers(work.run, packable(work.tiers), false));
   Flusher::Settings settings;
   settings.open_near = [run = work.run] { return open_posix_vfs(run); };
   settings.tiers = std::move(tiers);

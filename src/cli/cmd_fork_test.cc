@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "cli/test_run.h"
 #include "deepfreeze/deepfreeze.h"
+#include "packed/packed_fixture.h"
 #include "restore/run_fixture.h"
 
 namespace deepfreeze {
@@ -88,6 +89,24 @@ TEST_F(ForkVerb, CopiesToAnotherFileSystem) {
   EXPECT_EQ(answer.json()["bytes_copied"], answer.json()["bytes"]);
   EXPECT_EQ(call({"verify", "--deep", far}).code, 0);
   EXPECT_EQ(value_in(far), 2);
+}
+
+// Of a tier that holds files packed: a run's own directory has plain ones.
+TEST_F(ForkVerb, UnpacksFiles) {
+  const std::vector<float> values(100'000, 0.25F);
+  const Manifest manifest = run_.save({.step = 3, .ranks = {{f32_tensor("w", values)}}});
+  const fs::path file = run_.file_path(manifest, manifest.files.front().name);
+  std::ifstream in(file, std::ios::binary);
+  const std::string plain((std::istreambuf_iterator<char>(in)), {});
+  std::ofstream(file, std::ios::binary | std::ios::trunc)
+      << as_text(packed_bytes_of(data_file_of(std::as_bytes(std::span(plain)))));
+  ASSERT_LT(fs::file_size(file), plain.size());
+  const Answer answer = call_json({"fork", run_.text(), place("a")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.json()["bytes_copied"], plain.size());
+  const fs::path forked = fs::path(list_checkpoints(place("a"))->front().path) / file.filename();
+  std::ifstream out(forked, std::ios::binary);
+  EXPECT_TRUE(std::string((std::istreambuf_iterator<char>(out)), {}) == plain);
 }
 
 TEST_F(ForkVerb, RefusesARunThatHasCheckpoints) {

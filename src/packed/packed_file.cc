@@ -52,6 +52,11 @@ class PackedFile final : public ReadOnlyFile {
   Result<std::uint64_t> size() override { return lead_.plain_bytes(); }
   Result<std::int64_t> modified_micros() override { return stored_->modified_micros(); }
   [[nodiscard]] std::optional<std::uint32_t> kept_crc32c() const override;
+  // Reads the index, in which all bytes behind the header have their place.
+  Status check_whole() override {
+    const auto known = map();
+    return known ? Status{} : std::unexpected(known.error());
+  }
 
  private:
   [[nodiscard]] std::string path() const override { return path_; }
@@ -107,6 +112,7 @@ Result<BlockMap> PackedFile::read_map() const {
   auto index = decode_packed_index(lead_, stored_bytes_, tail.bytes().first(tail_bytes));
   if (!index) return at_path(index.error());
   BlockMap map{.index = *std::move(index), .begins = {}, .stored_crc = 0};
+  map.begins.reserve(map.index.blocks.size() + 1);
   std::uint64_t at = kPackedLeadBytes + lead_.header_bytes;
   for (const PackedBlock& block : map.index.blocks) {
     map.begins.push_back(at);
@@ -137,14 +143,15 @@ Result<const BlockMap*> PackedFile::map() const {
 }
 
 // The checksum that the place keeps is that of the packed file. If that is right, so is the plain
-// file's; else another one is returned.
+// file's; else it stands for itself, and is not the plain file's.
 std::optional<std::uint32_t> PackedFile::kept_crc32c() const {
   const auto kept = stored_->kept_crc32c();
   if (!kept) return std::nullopt;
   const auto known = map();
-  if (!known) return std::nullopt;
+  if (!known) return kept;
   const std::uint32_t plain = (*known)->index.plain_crc;
-  return *kept == (*known)->stored_crc ? plain : ~plain;
+  if (*kept == (*known)->stored_crc) return plain;
+  return *kept == plain ? ~plain : *kept;
 }
 
 Result<std::unique_ptr<Scratch>> PackedFile::take_scratch() {

@@ -105,7 +105,7 @@ inline std::vector<std::byte> packed_bytes_of(const DataFile& file) {
       const auto stored = packer.store((begin + at) / kBlockBytes, block, crc32c(block));
       stream.add_block(stored.bytes, stored.crc);
     }
-    put(stream.end_chunk().bytes);
+    put(stream.end_chunk().value().bytes);
   }
   const std::uint32_t plain_crc =
       crc32c_combine(crc32c(file.header_bytes), crc32c(file.data), file.data.size());

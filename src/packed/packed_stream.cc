@@ -9,6 +9,15 @@
 
 namespace deepfreeze {
 
+namespace {
+
+// Of the copy in memory: the blocks themselves have been verified.
+std::unexpected<Error> changed() {
+  return fail(ErrorCode::kIo, "pack: the memory has changed since the blocks were verified");
+}
+
+}  // namespace
+
 void PackedStream::add(std::uint32_t crc, std::uint64_t bytes) {
   crc_ = crc32c_combine(crc_, crc, bytes);
   bytes_ += bytes;
@@ -33,20 +42,24 @@ void PackedStream::begin_chunk(std::span<std::byte> memory) {
   chunk_ = memory;
   std::memcpy(chunk_.data(), rest_.data(), left_over_);
   filled_ = left_over_;
+  chunk_crc_ = rest_crc_;
 }
 
 void PackedStream::add_block(std::span<const std::byte> stored, std::uint32_t crc) {
   std::memcpy(chunk_.data() + filled_, stored.data(), stored.size());
   filled_ += stored.size();
+  chunk_crc_ = crc32c_combine(chunk_crc_, crc, stored.size());
   blocks_.push_back({.bytes = static_cast<std::uint32_t>(stored.size()), .crc = crc});
 }
 
-Piece PackedStream::end_chunk() {
+Result<Piece> PackedStream::end_chunk() {
   const std::size_t whole = filled_ / kPageBytes * kPageBytes;
   left_over_ = filled_ - whole;
   std::memcpy(rest_.data(), chunk_.data() + whole, left_over_);
+  rest_crc_ = crc32c(std::span(rest_).first(left_over_));
   const auto bytes = std::span<const std::byte>(chunk_).first(whole);
   const Piece piece{.bytes = bytes, .crc = crc32c(bytes)};
+  if (crc32c_combine(piece.crc, rest_crc_, left_over_) != chunk_crc_) return changed();
   add(piece.crc, whole);
   return piece;
 }
@@ -55,14 +68,15 @@ Result<PackedStream::Last> PackedStream::last(std::uint32_t plain_crc) {
   const auto rest = std::span<const std::byte>(rest_).first(left_over_);
   const PackedIndex index{.blocks = std::move(blocks_),
                           .plain_crc = plain_crc,
-                          .stored_crc = crc32c_combine(crc_, crc32c(rest), rest.size())};
+                          .stored_crc = crc32c_combine(crc_, rest_crc_, rest.size())};
   const std::vector<std::byte> encoded = encode_packed_index(lead_, index);
   Last last;
   DF_TRY(last.memory, MappedMemory::allocate(rest.size() + encoded.size()));
   std::ranges::copy(rest, last.memory.bytes().begin());
   std::ranges::copy(encoded, last.memory.bytes().subspan(rest.size()).begin());
   const auto bytes = last.memory.bytes().first(rest.size() + encoded.size());
-  last.piece = {.bytes = bytes, .crc = crc32c(bytes)};
+  last.piece = {.bytes = bytes, .crc = crc32c_combine(rest_crc_, crc32c(encoded), encoded.size())};
+  if (crc32c(bytes) != last.piece.crc) return changed();
   add(last.piece.crc, bytes.size());
   return last;
 }

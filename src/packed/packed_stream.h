@@ -41,9 +41,10 @@ class PackedStream {
   // begins with a page. It may be empty: bytes that fill no page wait for the next one.
   void begin_chunk(std::span<std::byte> memory);
   void add_block(std::span<const std::byte> stored, std::uint32_t crc);
-  [[nodiscard]] Piece end_chunk();
+  // kIo: the memory is not what the checksums of the blocks say.
+  [[nodiscard]] Result<Piece> end_chunk();
 
-  // The rest, with the index. The stream is over.
+  // The rest, with the index. The stream is over. Errors as of end_chunk().
   struct Last {
     MappedMemory memory;
     Piece piece;
@@ -60,7 +61,9 @@ class PackedStream {
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;  // of them
   std::array<std::byte, kPageBytes> rest_{};
-  std::size_t left_over_ = 0;  // bytes of rest_
+  std::size_t left_over_ = 0;    // bytes of rest_
+  std::uint32_t rest_crc_ = 0;   // of them
+  std::uint32_t chunk_crc_ = 0;  // of the chunk so far, by the checksums of its blocks
   std::span<std::byte> chunk_;
   std::size_t filled_ = 0;
 };

@@ -4,6 +4,8 @@
 #include "base/try.h"
 #include "packed/open_part.h"
 #include "packed/packed_fixture.h"
+#include "packed/packed_stream.h"
+#include "support/code_of.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -172,6 +174,21 @@ TEST_F(PackedFiles, BlocksThatDoNotShrinkStayPlainAndAreSeldomTried) {
     EXPECT_LT(block, 80U);
   }
   EXPECT_EQ(plain_blocks, 40U);
+}
+
+// Between the check of a block and the checksum that a store compares.
+TEST(PackedStreamTest, AChunkThatIsNotWhatItsBlocksWereIsRefused) {
+  const std::vector<std::byte> block(kBlockBytes, std::byte{7});
+  for (const std::uint32_t bit : {0U, 1U}) {
+    PackedStream stream({.header_bytes = kPageBytes, .data_bytes = 2 * kBlockBytes});
+    std::vector<std::byte> chunk(kPackedChunkBytes);
+    stream.begin_chunk(chunk);
+    stream.add_block(std::span(block).first(5'000), crc32c(std::span(block).first(5'000)));
+    stream.add_block(block, crc32c(block) ^ bit);
+    const auto piece = stream.end_chunk();
+    EXPECT_EQ(piece.has_value(), bit == 0);
+    EXPECT_EQ(code_of(piece) == ErrorCode::kIo, bit == 1);
+  }
 }
 
 }  // namespace

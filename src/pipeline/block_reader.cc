@@ -291,6 +291,7 @@ Result<ReadOutcome> read_blocks(File& file, const ReadPlan& plan) {
   DF_TRY_VOID(check(plan));
   const std::vector<ReadRun> runs = plan_runs(plan.pieces, plan.data_bytes);
   if (runs.empty()) return ReadOutcome{};
+  DF_TRY_VOID(file.check_whole());  // once, and not by each thread and for each block
   const std::size_t wanted = std::clamp<std::size_t>(plan.thread_count, 1, kReadThreadsMax);
   DF_TRY(const std::vector<MappedMemory> buffers,
          make_buffers(std::min(wanted, runs.size()), round_up(longest(runs), kPageBytes)));

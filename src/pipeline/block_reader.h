@@ -55,9 +55,10 @@ inline constexpr std::size_t kBadBlocksMax = 1000;
 // A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch one
 // are left undefined. Errors come from the plan (kInvalidArgument), from opening, from reads that
 // say nothing of a block (all but kCorrupt and kIo, and refusals), from devices, and from memory:
-// each thread takes at most kSlabBytes. Bytes for a device have arrived there on return. They are
-// copied without waiting for the device's other work, so the caller must ensure that no other work
-// of the device uses that memory.
+// each thread takes at most kSlabBytes, and twice as much for a packed file, which also has its
+// index in memory; an index that is bad or can't be read is an error. Bytes for a device have
+// arrived there on return. They are copied without waiting for the device's other work, so the
+// caller must ensure that no other work of the device uses that memory.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
 
 // In two steps, for a caller with several plans for one file: they share the index of a

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +10,10 @@
 
 #include "packed/packed_fixture.h"
 #include "restore/run_fixture.h"
+#include "restore/shard_file.h"
 #include "restore/snapshot.h"
 #include "storage/posix_vfs.h"
+#include "support/sim_disk.h"
 
 namespace deepfreeze {
 namespace {
@@ -107,8 +110,35 @@ TEST_F(PackedSnapshot, ABadIndexIsAFaultOfTheFile) {
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code(), ErrorCode::kCorrupt);
   EXPECT_FALSE(must(verify_attempt(*far_vfs_, manifest_, {.on_progress = {}})).empty());
+  EXPECT_FALSE(must(verify_headers(*far_vfs_, manifest_)).faults.empty());
   const auto both = must(Snapshot::open({far_vfs_.get(), &run_.vfs()}, manifest_));
   EXPECT_EQ(read(*both, "second"), save_.ranks[0][1].data);
+}
+
+// The size that a reader sees is that of the plain file, wherever the packed one ends.
+TEST_F(PackedSnapshot, ACutFileIsAFaultAlsoIfNoDataIsRead) {
+  const std::uint64_t bytes = std::filesystem::file_size(far_file_);
+  for (const std::uint64_t left : {bytes - 1, bytes * 2 / 3, kPackedLeadBytes + header_bytes_}) {
+    std::filesystem::resize_file(far_file_, left);
+    EXPECT_FALSE(must(verify_headers(*far_vfs_, manifest_)).faults.empty()) << left;
+  }
+}
+
+// A device that fails there would be asked again for each block.
+TEST_F(PackedSnapshot, AnIndexThatCantBeReadIsAskedForOnce) {
+  SimDisk disk;
+  const std::string path = attempt_path(manifest_, manifest_.files.front().name);
+  disk.plant(path, bytes_of_file(far_file_));
+  disk.plant(attempt_path(manifest_, kManifestFile), encode_manifest(manifest_));
+  const auto snapshot = must(Snapshot::open(disk, manifest_));
+  for (std::size_t read = disk.read_count() + 4; read < disk.read_count() + 200; ++read) {
+    disk.fail_read_at(read, EIO);
+  }
+  const std::size_t before = disk.read_count();
+  const auto first = read(*snapshot, "first");
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().code(), ErrorCode::kIo);
+  EXPECT_LE(disk.read_count() - before, 7U) << "for each block it would be four more";
 }
 
 TEST_F(PackedSnapshot, ABadBeginningIsAFaultOfTheFile) {

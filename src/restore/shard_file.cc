@@ -55,7 +55,8 @@ std::uint32_t crc_of_file(std::span<const std::byte> header_bytes, const ShardHe
   return crc32c_combine(crc32c(header_bytes), of_data, header.data_bytes);
 }
 
-Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
+Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file,
+                                  Look look) {
   ShardFile shard{.name = file.name, .path = attempt_path(manifest, file.name)};
   DF_TRY(const auto opened, open_part(vfs, shard.path, Access::kBuffered, file.bytes));
   DF_TRY(const std::uint64_t file_bytes, opened->size());
@@ -71,6 +72,8 @@ Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const Mani
   }
   DF_TRY_VOID(check_identity(manifest, file, shard.header.identity));
   shard.header_bytes = bytes.size();
+  if (look == Look::kHeader) return shard;
+  DF_TRY_VOID(opened->check_whole());
   if (const auto kept = opened->kept_crc32c()) {
     shard.kept = {.crc = *kept, .wanted = crc_of_file(bytes, shard.header)};
   }
@@ -93,8 +96,9 @@ Error explain_missing(Vfs& vfs, const Manifest& manifest, const Error& error) {
   return {ErrorCode::kIncomplete, "missing: " + error.message(), error.os_errno()};
 }
 
-Result<ShardFile> open_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
-  auto shard = read_shard_file(vfs, manifest, file);
+Result<ShardFile> open_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file,
+                                  Look look) {
+  auto shard = read_shard_file(vfs, manifest, file, look);
   if (shard) return shard;
   return std::unexpected(
       explain_missing(vfs, manifest, shard.error()).within(fmt::format("file {}", file.name)));

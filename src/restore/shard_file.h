@@ -31,10 +31,15 @@ struct ShardFile {
   std::optional<Kept> kept = {};
 };
 
+// kHeader: the header. kStored: the form in which the file is stored, too, without its data, and
+// the checksum that the place keeps of it: ShardFile::kept.
+enum class Look : std::uint8_t { kHeader, kStored };
+
 // Reads and verifies the header of `file` against the manifest: size, header CRC, identity.
 // kCorrupt, kIncomplete (the file is missing), kNotFound (the whole checkpoint is gone).
 [[nodiscard]] Result<ShardFile> open_shard_file(Vfs& vfs, const Manifest& manifest,
-                                                const ManifestFile& file);
+                                                const ManifestFile& file,
+                                                Look look = Look::kHeader);
 
 // Explains why a file of this checkpoint is missing: kIncomplete while its manifest still exists,
 // kNotFound once it was removed. Other errors pass through.

@@ -73,10 +73,10 @@ struct OpenedFiles {
   std::vector<Fault> faults;  // of those that did not open
 };
 
-Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest) {
+Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest, Look look) {
   OpenedFiles opened;
   for (const ManifestFile& file : manifest.files) {
-    auto shard = open_shard_file(vfs, manifest, file);
+    auto shard = open_shard_file(vfs, manifest, file, look);
     if (shard) {
       opened.files.push_back(std::move(*shard));
     } else if (is_fault(shard.error())) {
@@ -175,7 +175,7 @@ Result<std::vector<Fault>> verify_files(Vfs& vfs, const Manifest& manifest,
 
 Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                           const ReadSettings& settings) {
-  DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
+  DF_TRY(OpenedFiles opened, open_files(vfs, manifest, Look::kHeader));
   DF_TRY(std::vector<Fault> faults, verify_files(vfs, manifest, opened.files, settings));
   faults.insert(faults.begin(), opened.faults.begin(), opened.faults.end());
   if (!faults.empty() || settings.one_node_only) return faults;
@@ -183,7 +183,7 @@ Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
 }
 
 Result<HeaderCheck> verify_headers(Vfs& vfs, const Manifest& manifest, bool one_node_only) {
-  DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
+  DF_TRY(OpenedFiles opened, open_files(vfs, manifest, Look::kStored));
   HeaderCheck check{.faults = std::move(opened.faults)};
   for (const ShardFile& file : opened.files) {
     if (!file.kept) check.without_checksum.push_back(file.name);

@@ -54,6 +54,9 @@ class File {
   // The CRC-32C of the whole file that the place itself kept beside it when it was opened; nothing
   // if the place keeps none, as file systems do.
   [[nodiscard]] virtual std::optional<std::uint32_t> kept_crc32c() const { return std::nullopt; }
+  // Whether the file is whole, as far as that shows without its data: for files whose size() is not
+  // that of the bytes that lie there. kCorrupt.
+  [[nodiscard]] virtual Status check_whole() { return {}; }
   // The kernel's descriptor of the open file, for UringQueue; nothing if the file is not one of the
   // kernel's.
   [[nodiscard]] virtual std::optional<int> native_fd() const { return std::nullopt; }

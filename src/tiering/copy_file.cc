@@ -60,6 +60,7 @@ class FileCopy {
   [[nodiscard]] Status read_slab(std::uint64_t begin, std::span<std::byte> buffer);
   [[nodiscard]] Status check_blocks(std::uint64_t begin, std::span<const std::byte> slab) const;
   [[nodiscard]] bool may_pack() const;
+  [[nodiscard]] Status make_packer(std::uint64_t header_bytes);
   [[nodiscard]] Status begin_packed(Upload& upload);
   [[nodiscard]] Status pack_slabs();
   [[nodiscard]] Status end_packed(Upload& upload);
@@ -193,7 +194,7 @@ Status FileCopy::pack_slabs() {
     const auto chunk = empty_chunks_.pop();
     if (!chunk) return {};
     const auto memory = chunks_[*chunk].bytes();
-    const Piece piece = packer_->pack(slab->begin, slab->bytes, slab->crc, memory);
+    DF_TRY(const Piece piece, packer_->pack(slab->begin, slab->bytes, slab->crc, memory));
     Outgoing outgoing{.piece = piece, .plain_bytes = slab->bytes.size()};
     if (piece.bytes.data() == slab->bytes.data()) {  // as it is
       outgoing.buffer = slab->buffer;
@@ -265,6 +266,18 @@ bool FileCopy::may_pack() const {
          !settings_.packing->is_idle(request_.file.bytes);
 }
 
+// A machine that can't pack sends plain files.
+Status FileCopy::make_packer(std::uint64_t header_bytes) {
+  auto packer = SlabPacker::make(header_, header_bytes, *settings_.packing);
+  if (packer) {
+    packer_.emplace(*std::move(packer));
+    return {};
+  }
+  if (packer.error().code() != ErrorCode::kUnsupported) return std::unexpected(packer.error());
+  settings_.packing->give_up(packer.error());
+  return {};
+}
+
 Status FileCopy::begin_packed(Upload& upload) {
   while (chunks_.size() < buffers_.size()) {
     DF_TRY(MappedMemory chunk, MappedMemory::allocate(kPackedChunkBytes));
@@ -295,10 +308,7 @@ Status FileCopy::run() {
   DF_TRY_VOID(read_header());
   DF_TRY_VOID(make_buffers());
   const std::uint64_t header_bytes = header_pages_.bytes().size();
-  if (may_pack()) {
-    DF_TRY(SlabPacker packer, SlabPacker::make(header_, header_bytes, *settings_.packing));
-    packer_.emplace(std::move(packer));
-  }
+  if (may_pack()) DF_TRY_VOID(make_packer(header_bytes));
   const std::uint64_t bytes =
       packer_ ? packed_bytes_max({header_bytes, header_.data_bytes}) : request_.file.bytes;
   const std::string to =
@@ -322,8 +332,11 @@ Status copy_sealed_file(const CopyRequest& request, const CopySettings& settings
 }
 
 bool has_sealed_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
-  const auto found = read_part_header(vfs, path_in_run(manifest, file.name));
-  return found && found->file_bytes == file.bytes && found->crc == file.header_crc;
+  const std::string path = path_in_run(manifest, file.name);
+  const auto found = read_part_header(vfs, path);
+  if (!found || found->file_bytes != file.bytes || found->crc != file.header_crc) return false;
+  const auto opened = open_part(vfs, path, Access::kBuffered, file.bytes);
+  return opened && (*opened)->check_whole();
 }
 
 }  // namespace deepfreeze

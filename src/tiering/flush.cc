@@ -36,7 +36,7 @@ std::string directory_of(const Manifest& manifest) {
 Status bring_file(Vfs& from, const Manifest& manifest, const ManifestFile& file, TierStore& to,
                   const CopySettings& settings) {
   if (has_sealed_file(to.view(), manifest, file)) {
-    if (settings.on_bytes) settings.on_bytes(file.bytes, file.bytes);
+    if (settings.on_bytes) settings.on_bytes(file.bytes, 0);
     return {};
   }
   Status copied =

@@ -74,13 +74,14 @@ Status Flusher::mend_one(const Mend& wanted, Vfs& near) {
   for (std::size_t tier = 0; tier <= workers_.size(); ++tier) {
     if (tier == wanted.bad) continue;
     DF_TRY_VOID(read_manifest(bad.view(), name, wanted.manifest.run_id));
-    PackingJudge* const packing = wanted.bad == 0 ? nullptr : workers_[wanted.bad - 1]->packing();
+    Worker& worker = *workers_[wanted.bad == 0 ? 0 : wanted.bad - 1];
+    PackingJudge* const packing = wanted.bad == 0 ? nullptr : worker.packing();
     last = copy_sealed_file({.from = store(tier).view(),
                              .manifest = wanted.manifest,
                              .file = wanted.file,
                              .to = bad,
                              .if_taken = IfTaken::kReplace},
-                            {.rate = workers_.front()->rate, .stop = stop_, .packing = packing});
+                            {.rate = worker.rate, .stop = stop_, .packing = packing});
     if (last) break;
   }
   DF_TRY_VOID(last);

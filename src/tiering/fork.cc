@@ -83,6 +83,8 @@ class Files {
       return fail(ErrorCode::kCorrupt, from_.path_of(path_in_run(manifest_, file.name)) +
                                            " is not the file that its manifest lists");
     }
+    DF_TRY(const std::uint64_t bytes, opened->size());
+    if (bytes != file.bytes) return copy(file);  // packed: a run's own directory has plain ones
     const Status linked = to_.link_open_file(*opened, join_name(directory_, file.name));
     if (linked || linked.error().code() != ErrorCode::kUnsupported) return linked;
     return copy(file);

@@ -74,13 +74,19 @@ Status check_rules(const Tier& tier) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tier {}: endpoint and region are for object stores", tier.path));
   }
-  if (tier.compress == Compress::kAuto) {
-    const Status can_pack = check_packing();
-    if (!can_pack) return std::unexpected(can_pack.error().within("tier " + tier.path));
-  }
   if (tier.every != 0U && !has_no_rule(tier.keep)) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("tier {}: 0 checkpoints or steps is no rule", tier.path));
+}
+
+// For tiers that will be written.
+Status check_can_pack(std::span<const Tier> tiers) {
+  for (const Tier& tier : tiers) {
+    if (tier.compress != Compress::kAuto) continue;
+    const Status can_pack = check_packing();
+    if (!can_pack) return std::unexpected(can_pack.error().within("tier " + tier.path));
+  }
+  return {};
 }
 
 // Their places, before any is made or asked.
@@ -107,6 +113,7 @@ Result<std::vector<std::string>> check_places(const fs::path& root, std::span<co
 
 Result<std::vector<FarTier>> open_tiers(const fs::path& root, std::span<const Tier> wanted,
                                         bool read_only) {
+  if (!read_only) DF_TRY_VOID(check_can_pack(wanted));
   DF_TRY(const std::vector<std::string> places, check_places(root, wanted));
   std::vector<FarTier> opened;
   for (std::size_t i = 0; i < wanted.size(); ++i) {

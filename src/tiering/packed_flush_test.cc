@@ -106,11 +106,35 @@ TEST_F(PackedFlush, CopiesOfAPackedFileArePlainOrPackedAnew) {
   EXPECT_EQ(broken_tier(farther, run_.run_id()), "");
 }
 
+// A name without a manifest, as a rename leaves it whose data never reached the disk.
+TEST_F(PackedFlush, AFileThatIsCutOffIsSentAgainBeforeItCounts) {
+  ASSERT_EQ(text_of(flush(near_, store_, &slow_link_)), "");
+  const std::string whole = stored(far_);
+  ASSERT_TRUE(far_.remove_file(path_in_run(saved_, kManifestFile)));
+  for (const std::size_t left : {whole.size() - 1, whole.size() * 2 / 3}) {
+    far_.plant(path_, whole.substr(0, left));
+    EXPECT_FALSE(has_sealed_file(far_, saved_, saved_.files.front())) << left;
+    ASSERT_EQ(text_of(flush(near_, store_, &slow_link_)), "") << left;
+    EXPECT_EQ(stored(far_), whole);
+    ASSERT_TRUE(far_.remove_file(path_in_run(saved_, kManifestFile)));
+  }
+}
+
+TEST_F(PackedFlush, AMachineThatCantPackSendsPlainFiles) {
+  set_log_sink([](std::string_view) {});
+  slow_link_.give_up(Error(ErrorCode::kUnsupported, "no library"));
+  ASSERT_EQ(text_of(flush(near_, store_, &slow_link_)), "");
+  set_log_sink({});
+  EXPECT_EQ(stored(far_), stored(near_));
+}
+
 TEST_F(PackedFlush, ASecondFlushSendsNothing) {
   ASSERT_EQ(text_of(flush(near_, store_, &slow_link_)), "");
   const std::string before = stored(far_);
   const std::size_t operations = far_.operation_count();
-  ASSERT_EQ(text_of(flush(near_, store_, &slow_link_)), "");
+  std::uint64_t sent = 0;
+  ASSERT_EQ(text_of(flush(near_, store_, &slow_link_, &sent)), "");
+  EXPECT_EQ(sent, 0U);
   EXPECT_EQ(stored(far_), before);
   EXPECT_LT(far_.operation_count() - operations, 20U);
 }

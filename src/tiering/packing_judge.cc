@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
-#include "codec/zstd_library.h"
+#include "base/log.h"
+#include "codec/pack.h"
 
 namespace deepfreeze {
 namespace {
@@ -25,8 +27,10 @@ constexpr double kForgetBytes = 4.0 * 1024 * 1024 * 1024;
 }  // namespace
 
 Status check_packing() {
-  const auto zstd = zstd::library();
-  return zstd ? Status{} : std::unexpected(zstd.error());
+  const auto packer = Packer::make();
+  if (!packer) return std::unexpected(packer.error());
+  const auto unpacker = Unpacker::make();
+  return unpacker ? Status{} : std::unexpected(unpacker.error());
 }
 
 void Rate::add(double bytes, double seconds) {
@@ -52,8 +56,16 @@ void PackingJudge::note_packed(std::uint64_t plain_bytes, double seconds) {
   sent_since_packing_ = 0;
 }
 
+void PackingJudge::give_up(const Error& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_given_up_, true)) return;
+  }
+  log_warning("files are sent as they are: " + why.message());
+}
+
 bool PackingJudge::pays_now(std::uint64_t file_bytes) const {
-  if (!link_.is_known(kLinkBytesMin)) return false;
+  if (has_given_up_ || !link_.is_known(kLinkBytesMin)) return false;
   const double packing =
       packing_.is_known(kPackingBytesMin) ? packing_.bytes_per_second() : kAssumedPacking;
   const double margin = file_bytes < kShortBytes ? kMarginOfShort : kMargin;
@@ -67,7 +79,7 @@ bool PackingJudge::pays(std::uint64_t file_bytes) const {
 
 bool PackingJudge::is_idle(std::uint64_t file_bytes) const {
   const std::lock_guard lock(mutex_);
-  return link_.is_known(kLinkBytesMin) && !pays_now(file_bytes);
+  return has_given_up_ || (link_.is_known(kLinkBytesMin) && !pays_now(file_bytes));
 }
 
 }  // namespace deepfreeze

@@ -30,11 +30,14 @@ class Rate {
 
 class PackingJudge {
  public:
-  // These bytes were handed to the tier, which took so long, the wait for a limit included.
-  // `plain_bytes`: of the plain file; 0 for the end of a file, when it may still wait.
+  // These bytes were handed to the tier, which took so long, the wait for a limit included; 0 bytes
+  // at the end of a file, when it may still wait.
   void note_sent(std::uint64_t bytes, double seconds);
   // Blocks of so many plain bytes were packed, or tried, in so long.
   void note_packed(std::uint64_t plain_bytes, double seconds);
+
+  // This machine can't pack after all: logged once, and from then on nothing pays.
+  void give_up(const Error& why);
 
   // Whether the next blocks of a file with so many bytes are to be packed. In a short file packing
   // and sending overlap little.
@@ -49,6 +52,7 @@ class PackingJudge {
   Rate link_;                      // guarded by mutex_
   Rate packing_;                   // guarded by mutex_
   double sent_since_packing_ = 0;  // bytes; guarded by mutex_
+  bool has_given_up_ = false;      // guarded by mutex_
 };
 
 }  // namespace deepfreeze

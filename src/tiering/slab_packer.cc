@@ -39,8 +39,8 @@ Piece SlabPacker::pass(std::uint64_t begin, std::span<const std::byte> slab, std
   return {.bytes = slab, .crc = crc};
 }
 
-Piece SlabPacker::pack(std::uint64_t begin, std::span<const std::byte> slab, std::uint32_t crc,
-                       std::span<std::byte> memory) {
+Result<Piece> SlabPacker::pack(std::uint64_t begin, std::span<const std::byte> slab,
+                               std::uint32_t crc, std::span<std::byte> memory) {
   const bool pays = judge_.pays(lead_.plain_bytes());
   if (!pays && stream_.can_pass(slab.size())) return pass(begin, slab, crc);
   const auto started = Monotonic::now();
@@ -53,7 +53,7 @@ Piece SlabPacker::pack(std::uint64_t begin, std::span<const std::byte> slab, std
                              : BlockPacker::Stored{.bytes = plain, .crc = plain_crc};
     stream_.add_block(stored.bytes, stored.crc);
   }
-  const Piece piece = stream_.end_chunk();
+  DF_TRY(const Piece piece, stream_.end_chunk());
   const std::chrono::duration<double> took = Monotonic::now() - started;
   // The first one also waits for memory that nobody has touched; a short file has no other.
   const bool counts = std::exchange(is_warm_, true) || lead_.data_bytes <= 2 * kSlabBytes;

@@ -25,8 +25,8 @@ class SlabPacker {
   [[nodiscard]] Piece lead(std::span<std::byte> memory, std::uint32_t header_crc);
   // The piece for the slab that begins at `begin` of the data and has the checksum `crc`: the slab
   // itself, or bytes in `memory`, of kPackedChunkBytes. Its blocks have been verified.
-  [[nodiscard]] Piece pack(std::uint64_t begin, std::span<const std::byte> slab, std::uint32_t crc,
-                           std::span<std::byte> memory);
+  [[nodiscard]] Result<Piece> pack(std::uint64_t begin, std::span<const std::byte> slab,
+                                   std::uint32_t crc, std::span<std::byte> memory);
   [[nodiscard]] Result<PackedStream::Last> last();
 
  private:
