@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from explore_kit import numbers_of, save_all, weights
+from explore_kit import answers, numbers_of, save_all, weights
+from testkit import data_file, data_start, flip
 
 from deepfreeze.exploring import tensor_reading
 from deepfreeze.exploring.answers import Answers
@@ -178,3 +179,32 @@ def test_a_cache_that_cannot_be_written_only_forgets(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("no directory")
     assert np.isfinite(numbers_of(place, tmp_path / "run").matrix("norm")).all()
+
+
+def test_an_earlier_step_that_fails_within_a_tensor_gives_no_change_and_none_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    large = np.arange(65536, dtype="f4")  # four blocks of checksums
+    states = [{"a": np.full(9, step), "w": large + step, "z": np.full(9, step)} for step in (1, 2)]
+    save_all(run, {1: states[0], 2: states[1]})
+    monkeypatch.setattr(tensor_reading, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(tensor_reading, "_BATCH_BYTES", 1 << 16)
+    first = data_file(run, 1)
+    good = first.read_bytes()
+    flip(first, data_start(first) + 3 * large.nbytes // 4)
+    made = answers(cache, run)
+    (found,) = made.runs
+    numbers = made.numbers(found.id)
+    place = [form.key for form in numbers.tensors()[0]].index("w")
+    shown = dict(zip(QUANTITIES, numbers.exact_series(place)[:, 1], strict=True))
+    assert shown["norm"] == pytest.approx(np.linalg.norm(states[1]["w"].astype("f8")))
+    assert np.isnan([shown[name] for name in ("delta", "cosine", "changed")]).all()
+    pair = (found.id, found.steps[0].attempt, found.id, found.steps[1].attempt)
+    rows = {row["key"]: row["change"] for row in made.compare(*pair)["tensors"]}
+    assert rows["w"] == "damaged"
+    assert not list(cache.glob("*/*.numbers")), "neither step was read as a whole"
+    first.write_bytes(good)
+    again = series_of(run, cache, "w")
+    assert again["delta"][1] == pytest.approx(256)
+    assert again["changed"][1] == large.size

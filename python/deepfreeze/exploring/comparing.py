@@ -51,9 +51,9 @@ def _numbers(
     if whole is not None:
         return whole, {}
     done = compute(after, before, lambda _: None)
-    if not done.damaged:
+    if done.is_whole:
         cache.keep(run.run_id or "unknown", name, done.numbers)
-    return done.numbers, done.damaged
+    return done.numbers, done.damaged | done.uncompared
 
 
 def _row(

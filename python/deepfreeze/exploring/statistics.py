@@ -116,6 +116,7 @@ class RunNumbers:
             return
         if done.damaged:
             self._mark_bad(step, "; ".join(list(dict.fromkeys(done.damaged.values()))[:3]))
+        if not done.is_whole:
             self._add(column, _InMemory(done.numbers))
             return
         kept = self._cache.keep(self.run.run_id or "unknown", self._name(step), done.numbers)

@@ -16,6 +16,7 @@ from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES, TensorNumbers
 from deepfreeze.exploring.tensor_reading import Buffer, Form, Piece, batches, forms_of, pieces_of
 
 OnBytes = Callable[[int], None]
+_CHANGES = [QUANTITIES.index(name) for name in ("delta", "cosine", "changed")]
 
 
 @dataclass
@@ -24,6 +25,12 @@ class Computed:
 
     numbers: StepNumbers
     damaged: dict[str, str] = field(default_factory=dict)  # by key: the cause
+    uncompared: dict[str, str] = field(default_factory=dict)  # the same, of the earlier step
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether another look would find nothing more, so that the numbers may be kept."""
+        return not self.damaged and not self.uncompared
 
 
 class _Earlier:
@@ -33,15 +40,21 @@ class _Earlier:
         self._buffer = Buffer()
         self._checkpoint: _core.OpenCheckpoint | None = None
         self._forms: dict[str, Form] = {}
+        self._cause = ""  # why it can't be read, or no longer
+        self._failed_at_once = False
         if info is not None:
             try:
                 self._checkpoint = _core.open_checkpoint(info)
                 self._forms = {form.key: form for form in forms_of(self._checkpoint)}
-            except CheckpointError:  # damaged or deleted: there is nothing to compare with
-                self._checkpoint = None
+            except CheckpointError as error:
+                self._checkpoint, self._cause, self._failed_at_once = None, str(error), True
 
     def has(self, form: Form) -> bool:
         return self._checkpoint is not None and self._forms.get(form.key) == form
+
+    def missed(self, form: Form) -> str:
+        """Why a piece of the tensor was not given, though it may have the tensor; "" if it was."""
+        return self._cause if self._failed_at_once or self._forms.get(form.key) == form else ""
 
     def read(self, batch: list[Piece]) -> dict[int, NDArray[np.uint8]]:
         """The bytes of those pieces that it has in the same form, by their place in the batch."""
@@ -50,8 +63,8 @@ class _Earlier:
             return {}
         try:
             found = self._buffer.read(self._checkpoint, [batch[place] for place in places])
-        except CheckpointError:
-            self._checkpoint = None
+        except CheckpointError as error:
+            self._checkpoint, self._cause = None, str(error)
             return {}
         return dict(zip(places, found, strict=True))
 
@@ -93,12 +106,15 @@ def compute(
     sums = {form.key: TensorNumbers(form.dtype, form.elements) for form in forms}
     before, buffer = _Earlier(earlier), Buffer()
     damaged: dict[str, str] = {}
+    uncompared: dict[str, str] = {}
     for batch in batches(piece for form in forms for piece in pieces_of(form)):
         data = _read(checkpoint, buffer, batch, damaged)
         old = before.read(batch)
         for place, piece in enumerate(batch):
             if place in data:
                 sums[piece.form.key].add(data[place], old.get(place))
+            if place not in old and (cause := before.missed(piece.form)):
+                uncompared[piece.form.key] = cause
         on_bytes(sum(piece.bytes for piece in batch))
     rows = np.full((len(QUANTITIES), len(forms)), np.nan)
     bins = np.zeros((len(forms), BINS), np.uint8)
@@ -106,7 +122,9 @@ def compute(
         if form.key not in damaged:
             rows[:, place] = sums[form.key].result()
             bins[place] = sums[form.key].histogram()
-    return Computed(StepNumbers(table, rows, bins), damaged)
+        if form.key in uncompared:  # sums of some of its pieces say nothing about it
+            rows[_CHANGES, place] = np.nan
+    return Computed(StepNumbers(table, rows, bins), damaged, uncompared)
 
 
 def _read(
