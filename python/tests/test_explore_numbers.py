@@ -118,6 +118,18 @@ def test_the_histogram_counts_by_power_of_two() -> None:
     assert bins.sum() == pytest.approx(1, abs=0.02)
 
 
+def test_a_cosine_is_never_beyond_its_ends() -> None:
+    random = np.random.default_rng(5)
+    found = []
+    for count in range(2, 60):
+        data = random.standard_normal(count)
+        sums = TensorNumbers("F64", count)
+        sums.add(data.view("u1"), (data * 3).view("u1"))
+        found.append(sums.result()[QUANTITIES.index("cosine")])
+    assert max(found) == 1.0, "rounding goes either way"
+    assert min(found) == pytest.approx(1.0)
+
+
 def test_a_tensor_of_another_shape_is_not_compared(tmp_path: Path) -> None:
     states = {
         1: {"w": np.ones(3, "f4"), "gone": np.ones(2), "kept": np.ones(2)},

@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,10 @@ import deepfreeze as df
 from deepfreeze.exploring import page_files, single_file
 from deepfreeze.exploring.server import PageServer
 
+NODE = shutil.which("node") or shutil.which("nodejs")
+needs_node = pytest.mark.skipif(
+    NODE is None, reason="LEFT OUT: no node here, so functions of the page run nowhere"
+)
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\u2028"
 
 
@@ -186,6 +191,41 @@ def test_modules_can_be_one_script() -> None:
         assert set(imported) <= set(page_files.MODULES[:place]), module
     assert [name for name, count in names.items() if count > 1] == []
     assert sum(len(data) for _, data in page_files.served().values()) < 250_000
+
+
+def by_node(folder: Path, script: str) -> Any:
+    """What a script that imports the page's modules prints, as JSON."""
+    for name in page_files.MODULES:
+        (folder / name).write_text(page_files.text_of(name), encoding="utf-8")
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "test.mjs").write_text(script)
+    done = subprocess.run(
+        [str(NODE), str(folder / "test.mjs")],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_node
+def test_ticks_end_whatever_the_values_are(tmp_path: Path) -> None:
+    script = """
+    import { axesOf, niceTicks } from "./chart.js";
+    const pairs = [[1 - 2 ** -53, 1], [1 - 2 ** -52, 1], [2 ** 53, 2 ** 53 + 2], [0, 0],
+      [5e-324, 1e-323], [-1e308, 1e308], [0, 1], [-3, 17], [0.02, 0.031]];
+    const found = pairs.map(([low, high]) => niceTicks(low, high, 5));
+    const axes = axesOf([{ points: [[1, 1 - 2 ** -53], [2, 1]] }], false);
+    console.log(JSON.stringify({ found, axes }));
+    """
+    told = by_node(tmp_path, script)
+    assert max(map(len, told["found"])) <= 7
+    assert told["found"][-3:] == [
+        [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 5, 10, 15], [0.02, 0.025, 0.03],
+    ]  # fmt: skip
+    assert told["axes"]["y1"] - told["axes"]["y0"] > 0.1
 
 
 def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

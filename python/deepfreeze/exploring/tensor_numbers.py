@@ -49,7 +49,8 @@ class TensorNumbers:
         if not sums.compared:
             return nan, nan, nan
         scale = sqrt(sums.own_squares) * sqrt(sums.earlier_squares)
-        cosine = sums.dot / scale if scale > 0 else nan
+        # Rounding may carry it beyond its ends. NaN stays NaN, which min() and max() may lose.
+        cosine = float(np.clip(sums.dot / scale, -1, 1)) if scale > 0 else nan
         return sqrt(sums.delta_squares), cosine, float(sums.changed)
 
     def histogram(self) -> Bytes:

@@ -25,14 +25,15 @@ function readoutHint(plot) {
   return `${points.length} values: point at them, or use the arrow keys`;
 }
 
-function axesOf(known, log) {
+export function axesOf(known, log) {
   const points = known.flatMap((each) => each.points).filter(([, y]) => Number.isFinite(y) && (!log || y > 0));
   const xs = points.map(([x]) => x);
   const ys = points.map(([, y]) => y);
   const range = (values) => [Math.min(...values), Math.max(...values)];
   const [x0, x1] = range(xs.length ? xs : [0, 1]);
   let [y0, y1] = range(ys.length ? ys : [log ? 0.1 : 0, 1]);
-  if (y0 === y1) [y0, y1] = log ? [y0 / 2, y1 * 2] : [y0 - (Math.abs(y0) * 0.1 || 1), y1 + (Math.abs(y1) * 0.1 || 1)];
+  // Values that differ by rounding alone are one value: between them there is no room for ticks.
+  if (y1 - y0 <= 1e-12 * Math.max(Math.abs(y0), Math.abs(y1))) [y0, y1] = log ? [y0 / 2, y1 * 2] : [y0 - (Math.abs(y0) * 0.1 || 1), y1 + (Math.abs(y1) * 0.1 || 1)];
   const pad = log ? 0 : (y1 - y0) * 0.05;
   return { x0, x1: x1 === x0 ? x0 + 1 : x1, y0: y0 - pad, y1: y1 + pad, log };
 }
@@ -151,11 +152,14 @@ export function niceTicks(low, high, count) {
   const raw = (high - low) / Math.max(1, count);
   const unit = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((each) => each * unit).find((each) => each >= raw * 0.999) ?? raw;
+  const first = Math.ceil(low / step);
   const ticks = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) {
+  for (let i = 0; i <= count + 1; i += 1) { // a sum may stay the same if a step is added
+    const tick = (first + i) * step;
+    if (!(tick <= high + step * 1e-9)) break;
     ticks.push(Math.abs(tick) < step * 1e-9 ? 0 : Number(tick.toPrecision(12)));
   }
-  return ticks;
+  return [...new Set(ticks)];
 }
 
 // With as many digits as tell the ticks apart.
