@@ -23,8 +23,14 @@ import pytest
 from explore_kit import answers, save_all, weights
 
 import deepfreeze as df
+from deepfreeze.errors import CheckpointError
 from deepfreeze.exploring import page_files, single_file
+from deepfreeze.exploring.answers import Answers
+from deepfreeze.exploring.cache import Cache
+from deepfreeze.exploring.discovering import runs_of
+from deepfreeze.exploring.runs import read_runs
 from deepfreeze.exploring.server import PageServer
+from deepfreeze.exploring.tensor_reading import Buffer
 
 NODE = shutil.which("node") or shutil.which("nodejs")
 needs_node = pytest.mark.skipif(
@@ -256,6 +262,31 @@ def test_without_reading_it_has_what_headers_say(tmp_path: Path) -> None:
     assert run["numbers"]["max"][0][0] == pytest.approx(expected, rel=1e-6)
     assert run["numbers"]["norm"][0][0] is None
     assert not (tmp_path / "cache").exists()
+
+
+def test_without_reading_no_byte_of_a_tensor_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_all(tmp_path / "run", {step: weights(step) for step in (1, 2, 3)})
+    runs = read_runs(runs_of([str(tmp_path / "run")]))
+    reading = Answers(runs, Cache(tmp_path / "cache"))
+    first, second, third = [(runs[0].id, step.attempt) for step in runs[0].steps]
+    compared = reading.compare(*first, *second)
+
+    def refuse(*_: Any) -> Any:
+        pytest.fail("it reads")
+
+    monkeypatch.setattr(Buffer, "read", refuse)
+    made = Answers(runs, Cache(tmp_path / "cache"), reads=False)
+    made.begin()
+    made.stop()
+    assert made.compare(*first, *second) == compared, "it is in the cache"
+    with pytest.raises(CheckpointError, match="--no-read reads no tensors") as told:
+        made.compare(*first, *third)
+    assert told.value.code == "not_found"
+    text = single_file.page(made)
+    assert f"compare/{'/'.join((*second, *third))}" not in text
+    assert not [run for run in made.runs if made.numbers(run.id).missing == []]
 
 
 def test_what_is_no_run_is_an_error(tmp_path: Path) -> None:

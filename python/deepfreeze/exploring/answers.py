@@ -30,8 +30,9 @@ JSON, BINARY = "application/json", "application/octet-stream"
 class Answers:
     """For any number of threads; one more computes the missing numbers."""
 
-    def __init__(self, runs: list[Run], cache: Cache) -> None:
+    def __init__(self, runs: list[Run], cache: Cache, *, reads: bool = True) -> None:
         self.runs = runs
+        self.reads = reads  # otherwise nothing but headers and the cache is looked at
         self._by_id = {run.id: run for run in runs}
         self._cache = cache
         self._numbers: dict[str, RunNumbers] = {}
@@ -129,7 +130,8 @@ class Answers:
 
     def compare(self, run: str, attempt: str, other_run: str, other: str) -> dict[str, Any]:
         """The second step as it differs from the first."""
-        return compare(self._step(run, attempt), self._step(other_run, other), self._cache)
+        one, two = self._step(run, attempt), self._step(other_run, other)
+        return compare(one, two, self._cache, reads=self.reads)
 
     def _step(self, run_id: str, attempt: str) -> tuple[Run, Step]:
         run = self._by_id.get(run_id)
@@ -161,9 +163,9 @@ class Answers:
         order = sorted(self.runs, key=lambda run: run.id != self._wanted)
         return next((numbers for run in order if (numbers := self.numbers(run.id)).missing), None)
 
-    def begin(self, *, reads: bool = True) -> None:
-        """Starts the thread that computes, from headers alone unless it `reads`."""
-        work = self._compute if reads else self.read_ranges
+    def begin(self) -> None:
+        """Starts the thread that computes, from headers alone unless `reads` is set."""
+        work = self._compute if self.reads else self.read_ranges
         self._thread = Thread(target=work, name="df-explore", daemon=True)
         self._thread.start()
 

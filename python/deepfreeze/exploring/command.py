@@ -88,12 +88,12 @@ def _failed(options: argparse.Namespace, error: CheckpointError) -> int:
 
 def _explore(options: argparse.Namespace) -> int:
     cache = Cache(options.cache or default_folder())
-    answers = Answers(read_runs(runs_of(options.runs)), cache)
+    answers = Answers(read_runs(runs_of(options.runs)), cache, reads=not options.no_read)
     if options.html is None and not options.json:
         _serve(answers, options)
         return _GOOD
-    total = 0 if options.no_read else answers.missing_bytes()
-    if options.no_read:
+    total = answers.missing_bytes() if answers.reads else 0
+    if not answers.reads:
         answers.read_ranges()
     else:
         with Progress("look at tensors", total) as progress:
@@ -130,7 +130,7 @@ def _serve(answers: Answers, options: argparse.Namespace) -> None:
                 flush=True,
             )
         print("It works once. Ctrl-C ends the page.", file=sys.stderr)
-        answers.begin(reads=not options.no_read)
+        answers.begin()
         if not options.no_open and not _is_far():
             _open(url)
         try:

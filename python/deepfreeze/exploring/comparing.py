@@ -19,14 +19,16 @@ _COLUMNS = ("norm", "delta", "cosine", "changed", "non_finite")
 _ROWS = {name: QUANTITIES.index(name) for name in _COLUMNS}
 
 
-def compare(one: tuple[Run, Step], other: tuple[Run, Step], cache: Cache) -> dict[str, Any]:
-    """The second step, as it differs from the first."""
+def compare(
+    one: tuple[Run, Step], other: tuple[Run, Step], cache: Cache, *, reads: bool = True
+) -> dict[str, Any]:
+    """The second step, as it differs from the first; from the cache alone unless it `reads`."""
     before, after = one[1].info, other[1].info
     if before is None or after is None:
         step = (one if before is None else other)[1]
         cause = step.fault or f"it is {step.state}"
         raise make_error("corrupt", f"step {step.step} can't be read: {cause}")
-    numbers, damaged = _numbers(other[0], after, before, cache)
+    numbers, damaged = _numbers(other[0], after, before, cache, reads=reads)
     opened = _core.open_checkpoint(before), _core.open_checkpoint(after)
     old = {form.key: form for form in forms_of(opened[0])}
     rows = [
@@ -43,13 +45,21 @@ def compare(one: tuple[Run, Step], other: tuple[Run, Step], cache: Cache) -> dic
 
 
 def _numbers(
-    run: Run, after: _core.CheckpointInfo, before: _core.CheckpointInfo, cache: Cache
+    run: Run,
+    after: _core.CheckpointInfo,
+    before: _core.CheckpointInfo,
+    cache: Cache,
+    *,
+    reads: bool,
 ) -> tuple[StepNumbers, dict[str, str]]:
     name = name_of(after.attempt_id, digest_of(after.path), before.attempt_id)
     found = cache.find(run.run_id or "unknown", name)
     whole = None if found is None else found.whole()
     if whole is not None:
         return whole, {}
+    if not reads:
+        text = f"steps {before.step} and {after.step} were not compared before, and --no-read "
+        raise make_error("not_found", f"{text}reads no tensors: start again without it")
     done = compute(after, before, lambda _: None)
     if done.is_whole:
         cache.keep(run.run_id or "unknown", name, done.numbers)
