@@ -53,6 +53,64 @@ def test_a_fork_is_compared_with_the_step_that_it_left(tmp_path: Path) -> None:
     np.testing.assert_allclose(delta, expected, rtol=1e-6)
 
 
+def first_deltas(cache: Path, tree: Path, name: str) -> dict[int, list[float]]:
+    """The changes of all tensors of a run, by step."""
+    made = answers(cache, tree)
+    numbers = made.numbers(named(made.runs, name).id)
+    deltas = numbers.matrix("delta")
+    return {step.step: list(deltas[:, place]) for place, step in enumerate(numbers.columns)}
+
+
+def distances(now: int, before: int) -> Any:
+    """Between the weights of two steps."""
+    one, other = weights(now)["model"], weights(before)["model"]
+    expected = [np.linalg.norm(one[key].astype("f8") - other[key]) for key in one]
+    return pytest.approx(expected, rel=1e-6)
+
+
+def go_back(run: Path) -> None:
+    """Saves step 2 again, from step 1 on, with other weights."""
+    with df.Checkpointer(run) as ckpt:
+        assert ckpt.restore(weights(0), step=1) == 1
+        ckpt.save(2, weights(50)).wait()
+
+
+def test_a_fork_is_not_compared_with_a_later_save_of_its_step(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    save_all(tree / "base", {step: weights(step) for step in (1, 2)})
+    save_all(tree / "a" / "fork", {3: weights(30)}, parent=(tree / "base", 2))
+    old = attempt_of(tree / "base", 2)
+    go_back(tree / "base")
+    assert first_deltas(tmp_path / "cache", tree, "a/fork") == {3: distances(30, 2)}
+    shutil.rmtree(old)
+    assert np.isnan(first_deltas(tmp_path / "cache", tree, "a/fork")[3]).all()
+
+
+def test_a_step_whose_claim_is_damaged_is_not_compared_with_the_fork_point(tmp_path: Path) -> None:
+    tree = forked(tmp_path)
+    with df.Checkpointer(tree / "a" / "fork") as ckpt:
+        assert ckpt.restore(weights(0)) == 3
+        ckpt.save(4, weights(31)).wait()
+    found = first_deltas(tmp_path / "one", tree, "a/fork")
+    assert found == {3: distances(30, 2), 4: distances(31, 30)}
+    flip(tree / "a" / "fork" / "generation-00000002.json", 40)
+    found = first_deltas(tmp_path / "cache", tree, "a/fork")
+    assert found[3] == distances(30, 2)
+    assert np.isnan(found[4]).all()
+
+
+def test_a_fork_by_copy_goes_on_from_its_copy(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    save_all(tree / "base", {step: weights(step) for step in (1, 2)})
+    go_back(tree / "base")
+    df.fork(tree / "base", 2, tree / "copy")
+    with df.Checkpointer(tree / "copy") as ckpt:
+        assert ckpt.restore(weights(0)) == 2
+        ckpt.save(3, weights(32)).wait()
+    found = first_deltas(tmp_path / "cache", tree, "copy")
+    assert found == {2: [0, 0, 0], 3: distances(32, 50)}
+
+
 def test_ancestors_of_a_named_run_are_added(tmp_path: Path) -> None:
     tree = forked(tmp_path)
     runs = read_runs(runs_of([str(tree / "again")]))

@@ -47,6 +47,7 @@ class Run:
     parents: list[Parent] = field(default_factory=list)  # the nearest first
     forks: list[str] = field(default_factory=list)
     generations: list[dict[str, Any]] = field(default_factory=list)
+    began_micros: int = 0  # when it was claimed first; 0: not known
     keep: Keep = field(default_factory=Keep)
     steps: list[Step] = field(default_factory=list)  # the oldest first
 
@@ -113,7 +114,7 @@ def _read(path: Path) -> Run:
         for each in logged["generations"]
     ]
     run.steps = steps_of(listed["checkpoints"], infos)
-    run.keep = _newest_rules(path)
+    run.keep, run.began_micros = _newest_rules(path), _began(path)
     _note_readings(run)
     mark_kept(run.steps, run.keep)
     return run
@@ -162,16 +163,31 @@ def _link(runs: list[Run]) -> None:
 
 def _newest_rules(run: Path) -> Keep:
     """The rules of the process that claimed the run last: shown, and used for nothing else."""
-    claims = [
-        (int(match[1]), name) for name in os.listdir(run) if (match := _CLAIM.fullmatch(name))
-    ]
+    claims = _claims(run)
     if not claims:
         return Keep()
     try:
-        record = json.loads(_beginning(run / max(claims)[1], _CLAIM_BYTES_MAX))
+        record = json.loads(_beginning(run / claims[-1], _CLAIM_BYTES_MAX))
         return Keep.of(record.get("keep") or {})
     except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return Keep()
+
+
+def _began(run: Path) -> int:
+    """The time of the first claim, which no step that the run started from can be newer than."""
+    try:
+        record = json.loads(_beginning(run / _claims(run)[0], _CLAIM_BYTES_MAX))
+        return int(record["wall_micros"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+
+
+def _claims(run: Path) -> list[str]:
+    """The names of the records of claims, the oldest first."""
+    claims = [
+        (int(match[1]), name) for name in os.listdir(run) if (match := _CLAIM.fullmatch(name))
+    ]
+    return [name for _, name in sorted(claims)]
 
 
 def _note_readings(run: Run) -> None:

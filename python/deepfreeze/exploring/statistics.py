@@ -230,22 +230,31 @@ def _steps_before(run: Run, runs: dict[str, Run]) -> dict[str, Step]:
     """For each attempt: the step that the training came from, if it is still there."""
     before: dict[str, Step] = {}
     newest: dict[int, Step] = {}  # by generation
-    resumed = {each["generation"]: each["resumed_from"] for each in run.generations}
+    claims = {each["generation"]: each for each in run.generations if each["claim_readable"]}
     for step in run.committed:
         found = newest.get(step.generation)
-        if found is None:
-            point = resumed.get(step.generation)
-            found = run.step_of(point["attempt"]) if point else _fork_point(run, runs)
+        if found is None and (claim := claims.get(step.generation)) is not None:
+            if claim["resumed_from"]:
+                found = run.step_of(claim["resumed_from"]["attempt"])
+            elif not newest:  # a later process that restored nothing began a line of its own
+                found = _fork_point(run, runs, step)
         if found is not None and found.info is not None:
             before[step.attempt] = found
         newest[step.generation] = step
     return before
 
 
-def _fork_point(run: Run, runs: dict[str, Run]) -> Step | None:
+def _fork_point(run: Run, runs: dict[str, Run], first: Step) -> Step | None:
+    """The parent's attempt that `run`, whose first step is given, came from."""
     parent = run.parents[0] if run.parents else None
     if parent is None or parent.run is None:
         return None
     found = [step for step in runs[parent.run].committed if step.step == parent.step]
-    on_line = [step for step in found if step.on_line]
-    return next(reversed(on_line or found), None)
+    if first.step == parent.step:  # df.fork() made it, a copy that keeps the time of its original
+        originals = [step for step in found if step.time_micros == first.time_micros]
+        return originals[0] if originals else None
+    if not run.began_micros:
+        return found[0] if len(found) == 1 else None
+    # The parent may have gone back, and saved the step again since.
+    before = [step for step in found if step.time_micros <= run.began_micros]
+    return max(before, key=lambda step: step.time_micros, default=None)
