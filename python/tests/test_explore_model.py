@@ -15,11 +15,14 @@ from explore_kit import answers, named, numbers_of, save_all, weights
 from testkit import attempt_of, data_file, data_start, flip
 
 import deepfreeze as df
+from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
 from deepfreeze.exploring.answers import Answers
+from deepfreeze.exploring.cache import Cache
 from deepfreeze.exploring.discovering import runs_of
 from deepfreeze.exploring.flags import flags_of
 from deepfreeze.exploring.runs import read_runs
+from deepfreeze.exploring.tensor_reading import Buffer
 from deepfreeze.looking import native
 
 
@@ -181,6 +184,36 @@ def test_a_damaged_step_is_bad_and_the_rest_works(tmp_path: Path, part: str) -> 
     else:
         with pytest.raises(CheckpointError):
             made.compare(*words)
+
+
+@pytest.mark.parametrize("moment", ["before", "within"])
+@pytest.mark.parametrize("cause", ["deleted", "unreadable"])
+def test_a_step_that_cannot_be_read_now_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, cause: str
+) -> None:
+    run = tmp_path / "run"
+    save_all(run, {step: weights(step) for step in (1, 2)})
+    made = Answers(read_runs(runs_of([str(run)])), Cache(tmp_path / "cache"))
+    owner, name = (_core, "open_checkpoint") if moment == "before" else (Buffer, "read")
+    real = getattr(owner, name)
+
+    def failing(*arguments: Any) -> Any:
+        if cause == "unreadable":
+            raise CheckpointError("too many open files")
+        shutil.rmtree(attempt_of(run, 2))
+        return real(*arguments)
+
+    numbers = made.numbers(made.runs[0].id)
+    numbers.compute(0, lambda _: None)
+    monkeypatch.setattr(owner, name, failing)
+    numbers.compute(1, lambda _: None)
+    state = {"deleted": "deleted", "unreadable": "committed"}[cause]
+    assert (numbers.columns[1].state, numbers.columns[1].fault) == (state, "")
+    assert cause.replace("unreadable", "too many open files") in numbers.columns[1].note
+    assert asked(made, "flags", made.runs[0].id) == {"flags": [], "missing": 0}
+    assert asked(made, "tensors", made.runs[0].id)["fates"] == {
+        numbers.columns[1].attempt: {"state": state, "fault": "", "note": numbers.columns[1].note}
+    }
 
 
 def test_a_scrub_is_told_and_damaged_records_of_it_are_not(tmp_path: Path) -> None:

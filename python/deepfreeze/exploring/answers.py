@@ -95,7 +95,11 @@ class Answers:
         return {
             "revision": numbers.revision,
             "columns": [step.attempt for step in numbers.columns],
-            "faults": {step.attempt: step.fault for step in numbers.columns if step.fault},
+            "fates": {
+                step.attempt: {"state": step.state, "fault": step.fault, "note": step.note}
+                for step in numbers.columns
+                if step.fault or step.note
+            },
             "tensors": [
                 {"key": form.key, "dtype": form.logical or form.dtype, "shape": form.shape,
                  "elements": form.elements, "bytes": form.bytes, "kind": kind}

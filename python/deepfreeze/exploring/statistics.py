@@ -18,7 +18,7 @@ from deepfreeze.exploring.cache import (
     name_of,
 )
 from deepfreeze.exploring.runs import Run
-from deepfreeze.exploring.step_numbers import OnBytes, compute, from_ranges
+from deepfreeze.exploring.step_numbers import DAMAGE, OnBytes, compute, from_ranges
 from deepfreeze.exploring.steps import Step
 from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES
 from deepfreeze.exploring.tensor_reading import Form
@@ -72,11 +72,11 @@ class RunNumbers:
 
     @property
     def missing(self) -> list[int]:
-        """The columns that are neither known nor damaged."""
+        """The columns that are not known and can be read."""
         return [
             column
             for column, step in enumerate(self.columns)
-            if not step.fault and self._is_missing(self._found[column])
+            if not step.fault and not step.note and self._is_missing(self._found[column])
         ]
 
     @staticmethod
@@ -101,7 +101,7 @@ class RunNumbers:
         return sum(self.columns[column].bytes for column in self.missing)
 
     def compute(self, column: int, on_bytes: OnBytes) -> None:
-        """Computes one step and keeps it. Damage is noted at the step."""
+        """Computes one step and keeps it. Why it can't be read is noted at the step."""
         step = self.columns[column]
         before = self._before.get(step.attempt)
         if step.info is None:
@@ -109,7 +109,7 @@ class RunNumbers:
         try:
             done = compute(step.info, before.info if before else None, on_bytes, self._table)
         except CheckpointError as error:
-            self._mark_bad(step, str(error))
+            self._note_failure(step, error)
             return
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             self._mark_bad(step, f"it can't be understood: {error!r}")
@@ -121,6 +121,17 @@ class RunNumbers:
             return
         kept = self._cache.keep(self.run.run_id or "unknown", self._name(step), done.numbers)
         self._add(column, kept or _InMemory(done.numbers))
+
+    def _note_failure(self, step: Step, error: CheckpointError) -> None:
+        if error.code in DAMAGE:
+            self._mark_bad(step, str(error))
+            return
+        if error.code in ("gone", "not_found"):
+            step.state, step.note = "deleted", "it was deleted meanwhile"
+        else:
+            step.note = f"it can't be read now: {error}"
+        with self._lock:
+            self.revision += 1
 
     def _mark_bad(self, step: Step, cause: str) -> None:
         step.state, step.fault = "bad", cause

@@ -16,6 +16,7 @@ from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES, TensorNumbers
 from deepfreeze.exploring.tensor_reading import Buffer, Form, Piece, batches, forms_of, pieces_of
 
 OnBytes = Callable[[int], None]
+DAMAGE = ("corrupt", "incomplete")  # codes of errors of which the step itself is the cause
 _CHANGES = [QUANTITIES.index(name) for name in ("delta", "cosine", "changed")]
 
 
@@ -99,7 +100,7 @@ def compute(
     on_bytes: OnBytes,
     like: Table | None = None,
 ) -> Computed:
-    """The numbers of a step. CheckpointError if its header is damaged or it was deleted."""
+    """The numbers of a step. CheckpointError if its header is damaged or it can't be read."""
     checkpoint = _core.open_checkpoint(info)
     table = _table_of(checkpoint, like)
     forms = table.forms
@@ -134,9 +135,9 @@ def _read(
     try:
         return dict(enumerate(buffer.read(checkpoint, batch)))
     except CheckpointError as error:
-        if len(batch) == 1 or error.code == "gone":
-            if error.code == "gone":
-                raise
+        if error.code not in DAMAGE:  # deleted, or the disk fails
+            raise
+        if len(batch) == 1:
             damaged[batch[0].form.key] = str(error)
             return {}
     found = {}

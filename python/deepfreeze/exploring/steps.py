@@ -42,7 +42,7 @@ class Step:
 
     step: int
     attempt: str
-    state: str  # "committed", "abandoned", "bad", "aborted" or "undecided"
+    state: str  # "committed", "abandoned", "bad", "aborted", "undecided" or "deleted"
     generation: int = 0
     save: int = 0
     bytes: int = 0
@@ -55,6 +55,7 @@ class Step:
     non_finite: int | None = None
     diverged: list[dict[str, Any]] = field(default_factory=list)
     fault: str = ""
+    note: str = ""  # why it can't be read, though nothing says that it is damaged
     kept: list[str] = field(default_factory=list)
     read_micros: int = 0  # when all its bytes were last read and checked; 0: never
     read_good: bool = False

@@ -44,9 +44,7 @@ export class Model {
     const found = await this.source.json("tensors", run.id);
     found.steps = found.columns.map((attempt) => run.byAttempt.get(attempt));
     found.byKey = new Map(found.tensors.map((tensor, place) => [tensor.key, place]));
-    for (const [attempt, fault] of Object.entries(found.faults)) {
-      Object.assign(run.byAttempt.get(attempt), { fault, state: "bad" });
-    }
+    for (const [attempt, fate] of Object.entries(found.fates)) Object.assign(run.byAttempt.get(attempt), fate);
     return found;
   }
 

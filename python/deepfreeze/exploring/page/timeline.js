@@ -62,7 +62,7 @@ function stepsTable(run) {
   const metrics = [...new Set(run.steps.flatMap((step) => Object.keys(step.metrics)))].slice(0, 4);
   const columns = [
     { title: "step", value: (step) => step.step, number: true },
-    { title: "state", value: (step) => step.state, cell: (step) => [badge(step.state, LOOKS[step.state]), step.fault ? el("div", { class: "note" }, step.fault) : null] },
+    { title: "state", value: (step) => step.state, cell: (step) => [badge(step.state, LOOKS[step.state]), step.fault || step.note ? el("div", { class: "note" }, step.fault || step.note) : null] },
     ...metrics.map((name) => ({ title: name, value: (step) => asNumber(step.metrics[name]), cell: (step) => num(step.metrics[name] ?? NaN, 4), number: true })),
     { title: "kept as", value: (step) => keptText(step), class: "short" },
     { title: "NaN, inf", value: (step) => step.non_finite, cell: (step) => step.non_finite === null ? "–" : num(step.non_finite), number: true },
