@@ -234,6 +234,34 @@ def test_ticks_end_whatever_the_values_are(tmp_path: Path) -> None:
     assert told["axes"]["y1"] - told["axes"]["y0"] > 0.1
 
 
+@needs_node
+def test_no_number_that_came_meanwhile_is_missed_by_the_page(tmp_path: Path) -> None:
+    script = """
+    import { follow } from "./polling.js";
+    const told = [];
+    const found = [[1, 5], [1, 6], [2, 6], [9, 6]];
+    const busy = [false, true, true, true, true, false];
+    const times = { progress: 0, pause: 0 };
+    await follow({
+      progress: async () => {
+        const [a, b] = found[times.progress++];
+        const runs = { a: { revision: a }, b: { revision: b } };
+        return { computing: times.progress < found.length, runs };
+      },
+      runs: [{ id: "a" }, { id: "b" }],
+      forget: (run) => told.push(run.id),
+      tell: () => told.push("."),
+      isBusy: () => busy.shift(),
+      redraw: async () => told.push("draw"),
+      pause: async () => (times.pause += 1),
+    });
+    console.log(JSON.stringify({ told, times }));
+    """
+    told = by_node(tmp_path, script)
+    order = ["a", "b", ".", "draw", "b", ".", "a", ".", "a", "b", ".", "draw"]
+    assert told == {"told": order, "times": {"progress": 4, "pause": 6}}
+
+
 def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "deepfreeze", "explore", *words],

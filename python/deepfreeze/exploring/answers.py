@@ -77,6 +77,9 @@ class Answers:
 
     def progress(self) -> dict[str, Any]:
         """How much of each run is known."""
+        thread = self._thread
+        # Asked before the revisions: if nothing computes, they are the last.
+        is_computing = thread is not None and thread.is_alive()
         runs = {}
         for run in self.runs:
             numbers = self._numbers.get(run.id)
@@ -84,8 +87,7 @@ class Answers:
                 total = len(numbers.columns)
                 done = total - len(numbers.missing)
                 runs[run.id] = {"done": done, "total": total, "revision": numbers.revision}
-        thread = self._thread
-        return {"computing": thread is not None and thread.is_alive(), "runs": runs}
+        return {"computing": is_computing, "runs": runs}
 
     def tensors(self, run_id: str) -> dict[str, Any]:
         """The tensors of a run, and the steps that its matrices have as columns."""

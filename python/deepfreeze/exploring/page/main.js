@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { compareView } from "./compare.js";
 import { flagsView } from "./flags.js";
 import { link, Model, parsedLink } from "./model.js";
+import { follow } from "./polling.js";
 import { runsView } from "./runs.js";
 import { openSource } from "./source.js";
 import { tensorView } from "./tensor.js";
@@ -21,7 +22,7 @@ const VIEWS = {
 const POLL_MILLISECONDS = 1000;
 const THEMES = ["auto", "light", "dark"];
 const part = (id) => document.getElementById(id);
-const shown = { run: null, view: "", revision: -1, turn: 0 };
+const shown = { run: null, view: "", turn: 0 };
 
 start();
 
@@ -110,34 +111,25 @@ function fail(error) {
 
 // While numbers are computed, says how far they are, and shows those that have come.
 async function poll(model) {
-  let wasComputing = true;
-  while (wasComputing) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MILLISECONDS));
-    let found;
-    try {
-      found = await model.source.json("progress");
-    } catch {
-      part("progress").hidden = false;
-      part("progress").textContent = "The program has ended.";
-      return;
-    }
-    wasComputing = found.computing;
-    tellProgress(found, shown.run);
-    const revision = found.runs[shown.run.id]?.revision ?? 0;
-    if (revision !== shown.revision && !isBusy()) await renew(model, revision);
+  try {
+    await follow({
+      progress: () => model.source.json("progress"),
+      runs: model.runs,
+      forget: (run) => model.forget(run),
+      tell: (found) => tellProgress(found, shown.run),
+      isBusy,
+      redraw: () => ["tensors", "tensor", "flags"].includes(shown.view) && show(model, true),
+      pause: () => new Promise((resolve) => setTimeout(resolve, POLL_MILLISECONDS)),
+    });
+  } catch {
+    part("progress").hidden = false;
+    part("progress").textContent = "The program has ended.";
   }
 }
 
 // Nobody is disturbed while typing, or with a row open.
 function isBusy() {
   return ["INPUT", "SELECT", "CANVAS"].includes(document.activeElement?.tagName) && document.activeElement.id !== "run";
-}
-
-async function renew(model, revision) {
-  const isFirst = shown.revision < 0;
-  shown.revision = revision;
-  model.forget(shown.run);
-  if (!isFirst && ["tensors", "tensor", "flags"].includes(shown.view)) await show(model, true);
 }
 
 function tellProgress(found, run) {
