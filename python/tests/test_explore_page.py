@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ import deepfreeze as df
 from deepfreeze.errors import CheckpointError
 from deepfreeze.exploring import page_files, single_file
 from deepfreeze.exploring.answers import Answers
-from deepfreeze.exploring.cache import Cache
+from deepfreeze.exploring.cache import Cache, StoredStep
 from deepfreeze.exploring.discovering import runs_of
 from deepfreeze.exploring.runs import read_runs
 from deepfreeze.exploring.server import PageServer
@@ -174,6 +175,33 @@ def test_the_single_file_has_no_reference_and_evil_names_are_data(tmp_path: Path
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in text
     assert "connect-src" not in text.partition("</head>")[0], "default-src is none"
+
+
+def test_the_single_file_reads_the_histograms_of_a_step_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_all(tmp_path / "run", {step: weights(step, 3 + step) for step in (1, 2, 3, 4)})
+    made = answers(tmp_path / "cache", tmp_path / "run")
+    reads: list[Path] = []
+    real = StoredStep.histograms
+
+    def counted(self: StoredStep) -> Any:
+        reads.append(self._path)
+        return real(self)
+
+    monkeypatch.setattr(StoredStep, "histograms", counted)
+    monkeypatch.setattr(single_file, "_HISTOGRAM_STEPS_MAX", 3)
+    monkeypatch.setattr(single_file, "_pairs", lambda _: [])
+    text = single_file.page(made)
+    assert len(reads) == len(set(reads)) == 3
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    run = made.runs[0].id
+    packed = data[f"histograms/{run}"]
+    found = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
+    numbers = made.numbers(run)
+    expected = [numbers.histograms(place)[packed["columns"]] for place in range(7)]
+    np.testing.assert_array_equal(found, np.array(expected).ravel())
+    assert found.any()
 
 
 def test_the_page_makes_elements_of_text_only() -> None:

@@ -81,23 +81,19 @@ class StoredStep:
         data = self._read(_HEAD_BYTES + place * size, size, place)
         return None if data is None else np.frombuffer(data, "<f8")
 
-    def histogram(self, tensor: int) -> NDArray[np.uint8] | None:
-        """The histogram of one tensor; None if the file does not verify."""
+    def histograms(self) -> NDArray[np.uint8] | None:
+        """[tensor, bin]; None if the file does not verify."""
         count = len(self.table.forms)
         data = self._read(_HEAD_BYTES + _ROWS * count * _ITEM, count * BINS, _ROWS)
-        if data is None:
-            return None
-        bins: NDArray[np.uint8] = np.frombuffer(data, np.uint8).reshape(count, BINS)[tensor]
-        return bins
+        return None if data is None else np.frombuffer(data, np.uint8).reshape(count, BINS)
 
     def whole(self) -> StepNumbers | None:
         """All rows; None if one does not verify."""
         count = len(self.table.forms)
         rows = [self.row(place) for place in range(_ROWS)]
-        data = self._read(_HEAD_BYTES + _ROWS * count * _ITEM, count * BINS, _ROWS)
-        if data is None or any(row is None for row in rows):
+        bins = self.histograms()
+        if bins is None or any(row is None for row in rows):
             return None
-        bins = np.frombuffer(data, np.uint8).reshape(count, BINS)
         return StepNumbers(self.table, np.array(rows, np.float64).reshape(_ROWS, count), bins)
 
     def _read(self, offset: int, size: int, place: int) -> bytes | None:

@@ -101,11 +101,8 @@ def _numbers(answers: Answers, run: Run) -> dict[str, Any]:
     count = min(_HISTOGRAM_STEPS_MAX, len(columns))
     if len(about["tensors"]) * count * BINS <= _HISTOGRAM_BYTES_MAX:
         chosen = _thinned(len(columns), count)
-        bins = [
-            numbers.histograms(place)[[columns[column] for column in chosen]]
-            for place in range(len(about["tensors"]))
-        ]
-        packed = _packed(np.array(bins, np.uint8).tobytes())
+        bins = numbers.histograms_of_all([columns[column] for column in chosen])
+        packed = _packed(bins.tobytes())
         data[f"histograms/{run.id}"] = {"columns": chosen, "data": packed}
     return data
 

@@ -36,8 +36,8 @@ class _InMemory:
     def row(self, place: int) -> NDArray[np.float64]:
         return np.asarray(self._step.rows[place])
 
-    def histogram(self, tensor: int) -> NDArray[np.uint8]:
-        return np.asarray(self._step.histograms[tensor])
+    def histograms(self) -> NDArray[np.uint8]:
+        return np.asarray(self._step.histograms)
 
 
 class _Provisional(_InMemory):
@@ -198,9 +198,21 @@ class RunNumbers:
         """[column, bin] of one tensor; zeros if it is not known."""
         bins = np.zeros((len(self.columns), BINS), np.uint8)
         for column, (found, place) in self._places(tensor).items():
-            row = found.histogram(place)
-            if row is not None:
-                bins[column] = row
+            rows = found.histograms()
+            if rows is not None:
+                bins[column] = rows[place]
+        return bins
+
+    def histograms_of_all(self, columns: list[int]) -> NDArray[np.uint8]:
+        """[tensor, column, bin] of some columns, each read once; zeros if it is not known."""
+        with self._lock:
+            found, places = list(self._found), dict(self._tensors)
+        bins = np.zeros((len(places), len(columns), BINS), np.uint8)
+        for place, column in enumerate(columns):
+            step = found[column]
+            rows = None if step is None else step.histograms()
+            if step is not None and rows is not None:
+                bins[[places[form.key] for form in step.table.forms], place] = rows
         return bins
 
     def _places(self, tensor: int) -> dict[int, tuple[StoredStep | _InMemory, int]]:
