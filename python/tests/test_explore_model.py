@@ -17,6 +17,7 @@ from testkit import attempt_of, data_file, data_start, flip
 import deepfreeze as df
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
+from deepfreeze.exploring import runs as runs_module
 from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.cache import Cache
 from deepfreeze.exploring.discovering import runs_of
@@ -227,6 +228,59 @@ def test_a_scrub_is_told_and_damaged_records_of_it_are_not(tmp_path: Path) -> No
         (run / "scrub.json").write_text(text)
         (step,) = read_runs(runs_of([str(run)]))[0].steps
         assert step.read_micros == 0
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "3", DEEP, '{"keep": 3}', '{"keep": [1]}', '{"keep": {"last": "3"}}',
+    '{"keep": {"last": true}}', '{"keep": {"last": -2}}', '{"keep": {"every": 1e999}}',
+    '{"keep": {"every": 0.5}}', '{"keep": {"best": 3}}', '{"keep": {"best": {"metric": "loss"}}}',
+    '{"keep": {"best": {"metric": "loss", "better": "max", "count": 1e999}}}',
+    '{"keep": {"best": {"metric": "loss", "better": "most", "count": 1}}}',
+    '{"keep": {}, "wall_micros": 1e999}', '{"keep": {}, "wall_micros": [1]}',
+])  # fmt: skip
+def test_an_odd_claim_has_no_rules_and_ends_nothing(tmp_path: Path, text: str) -> None:
+    run = tmp_path / "run"
+    save_all(run, {1: weights(1)})
+    (run / "generation-00000001.json").write_text(text)
+    (found,) = read_runs(runs_of([str(run)]))
+    assert (found.keep.text(), found.fault) == ("", "")
+    assert [step.kept for step in found.steps] == [["newest"]]
+
+
+@pytest.mark.parametrize("value", ["1e999", "[]", DEEP])
+def test_an_odd_record_of_a_scrub_ends_nothing(tmp_path: Path, value: str) -> None:
+    run = tmp_path / "run"
+    save_all(run, {1: weights(1)})
+    (found,) = read_runs(runs_of([str(run)]))
+    name = attempt_of(run, 1).name
+    each = f'{{"directory": "{name}", "good": true, "wall_micros": {value}}}'
+    (run / "scrub.json").write_text(f'{{"run_id": "{found.run_id}", "checkpoints": [{each}]}}')
+    (found,) = read_runs(runs_of([str(run)]))
+    assert (found.fault, found.steps[0].read_micros) == ("", 0)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_run_that_is_deleted_while_it_is_read_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, odd: bool
+) -> None:
+    for name in ("one", "other"):
+        save_all(tmp_path / name, {1: weights(1)})
+    real = runs_module.steps_of
+
+    def deleting(listed: Any, infos: Any) -> Any:
+        if infos[0].path.startswith(str(tmp_path / "one")):
+            shutil.rmtree(tmp_path / "one")
+            return real([{}] if odd else listed, infos)
+        return real(listed, infos)
+
+    monkeypatch.setattr(runs_module, "steps_of", deleting)
+    one, other = read_runs([tmp_path / "one", tmp_path / "other"])
+    assert bool(one.fault) == odd
+    assert not other.fault
+    assert [step.step for step in other.steps] == [1]
 
 
 def test_runs_without_a_step_and_with_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from deepfreeze.exploring.cache import Cache, StepNumbers, digest_of, name_of
 from deepfreeze.exploring.kinds import leaves_of
 from deepfreeze.exploring.runs import Run
 from deepfreeze.exploring.step_numbers import compute
-from deepfreeze.exploring.steps import Step
+from deepfreeze.exploring.steps import ODD, Step
 from deepfreeze.exploring.tensor_numbers import QUANTITIES
 from deepfreeze.exploring.tensor_reading import Form, forms_of
 
@@ -41,7 +41,11 @@ def compare(
         for key, form in old.items()
         if key not in new
     ]
-    return {"tensors": rows, "values": _values(opened[0].objects(), opened[1].objects())}
+    try:
+        values = _values(opened[0].objects(), opened[1].objects())
+    except ODD as error:
+        raise make_error("corrupt", f"their values can't be understood: {error!r}") from error
+    return {"tensors": rows, "values": values}
 
 
 def _numbers(

@@ -13,7 +13,7 @@ from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
-from deepfreeze.exploring.steps import Keep, Step, mark_kept, steps_of
+from deepfreeze.exploring.steps import ODD, Keep, Step, mark_kept, steps_of
 from deepfreeze.looking import native
 
 _ANCESTORS_MAX = 64  # the same as kParentsMax in src/inspect/lineage.h
@@ -104,6 +104,16 @@ def _read(path: Path) -> Run:
     except CheckpointError as error:
         run.fault = str(error)
         return run
+    try:
+        _fill(run, listed, logged, infos)
+    except ODD as error:  # deleted meanwhile, or a record that nothing of ours has written
+        run.fault = f"it can't be understood: {error!r}"
+    return run
+
+
+def _fill(
+    run: Run, listed: dict[str, Any], logged: dict[str, Any], infos: list[_core.CheckpointInfo]
+) -> None:
     run.run_id = listed["run"]["id"]
     run.parents = [
         Parent(each["run"], each["step"], each.get("id", ""), each.get("cause", ""))
@@ -114,10 +124,9 @@ def _read(path: Path) -> Run:
         for each in logged["generations"]
     ]
     run.steps = steps_of(listed["checkpoints"], infos)
-    run.keep, run.began_micros = _newest_rules(path), _began(path)
+    run.keep, run.began_micros = _newest_rules(run.path), _began(run.path)
     _note_readings(run)
     mark_kept(run.steps, run.keep)
-    return run
 
 
 def _missing_parents(runs: list[Run]) -> list[Path]:
@@ -163,13 +172,13 @@ def _link(runs: list[Run]) -> None:
 
 def _newest_rules(run: Path) -> Keep:
     """The rules of the process that claimed the run last: shown, and used for nothing else."""
-    claims = _claims(run)
-    if not claims:
-        return Keep()
     try:
+        claims = _claims(run)
+        if not claims:
+            return Keep()
         record = json.loads(_beginning(run / claims[-1], _CLAIM_BYTES_MAX))
         return Keep.of(record.get("keep") or {})
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+    except ODD:
         return Keep()
 
 
@@ -178,7 +187,7 @@ def _began(run: Path) -> int:
     try:
         record = json.loads(_beginning(run / _claims(run)[0], _CLAIM_BYTES_MAX))
         return int(record["wall_micros"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except ODD:
         return 0
 
 
@@ -193,7 +202,7 @@ def _claims(run: Path) -> list[str]:
 def _note_readings(run: Run) -> None:
     """Takes the times of full readings from scrub.json: a hint, shown and used for nothing else."""
     by_name = {f"step-{step.step:012d}-{step.attempt}": step for step in run.steps}
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
+    with contextlib.suppress(*ODD):
         record = json.loads(_beginning(run.path / "scrub.json", _SCRUB_BYTES_MAX))
         if record["run_id"] != run.run_id:
             return

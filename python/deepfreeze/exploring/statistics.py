@@ -19,7 +19,7 @@ from deepfreeze.exploring.cache import (
 )
 from deepfreeze.exploring.runs import Run
 from deepfreeze.exploring.step_numbers import DAMAGE, OnBytes, compute, from_ranges
-from deepfreeze.exploring.steps import Step
+from deepfreeze.exploring.steps import ODD, Step
 from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES
 from deepfreeze.exploring.tensor_reading import Form
 
@@ -92,7 +92,7 @@ class RunNumbers:
             info = self.columns[column].info
             if info is None or info.non_finite is None:  # saved without statistics
                 continue
-            with contextlib.suppress(CheckpointError, ValueError, RecursionError):
+            with contextlib.suppress(CheckpointError, *ODD):
                 self._add(column, _Provisional(from_ranges(info, self._table)))
 
     @property
@@ -111,7 +111,7 @@ class RunNumbers:
         except CheckpointError as error:
             self._note_failure(step, error)
             return
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except ODD as error:
             self._mark_bad(step, f"it can't be understood: {error!r}")
             return
         if done.damaged:

@@ -8,6 +8,11 @@ from typing import Any
 
 from deepfreeze import _core
 
+# What may be raised by a record or a tree of values whose contents are not as they should be.
+ODD = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
 
 @dataclass
 class Keep:
@@ -19,10 +24,18 @@ class Keep:
 
     @staticmethod
     def of(record: dict[str, Any]) -> Keep:
-        """The rules that a generation record has (docs/format.md)."""
+        """The rules that a generation record has (docs/format.md). ODD if it has others."""
         best = record.get("best")
-        rule = (str(best["metric"]), str(best["better"]), int(best["count"])) if best else None
-        return Keep(record.get("last"), record.get("every"), rule)
+        rule = None
+        if best is not None:
+            if best["better"] not in ("min", "max"):
+                raise ValueError(best["better"])
+            rule = (str(best["metric"]), str(best["better"]), _positive(best["count"]))
+        last, every = (
+            None if record.get(name) is None else _positive(record[name])
+            for name in ("last", "every")
+        )
+        return Keep(last, every, rule)
 
     def text(self) -> str:
         """ "the last 3, every 100th, the best 1 by loss (min)"; "" if all stay."""
@@ -34,6 +47,12 @@ class Keep:
         if self.best:
             words.append(f"the best {self.best[2]} by {self.best[0]} ({self.best[1]})")
         return ", ".join(words)
+
+
+def _positive(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(value)
+    return value
 
 
 @dataclass
