@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from explore_kit import answers, named
 import deepfreeze as df
 from deepfreeze.exploring import single_file
 from deepfreeze.exploring.answers import Answers
+from deepfreeze.exploring.opening import opened
 from deepfreeze.exploring.server import PageServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -40,6 +42,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Answers:
                     model["w"][3] = np.nan
                 ckpt.save(step, {"model": model, "note": EVIL}, metrics={"loss": 1 / step}).wait()
     return answers(folder / "cache", tree)
+
+
+@contextmanager
+def served(made: Answers) -> Iterator[PageServer]:
+    with PageServer(made) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def drawn(profile: Path, url: str) -> str:
@@ -80,17 +94,20 @@ def test_the_single_file_draws_every_view(made: Answers, page: Path, tmp_path: P
         assert text in drawn(tmp_path, f"{page.as_uri()}{address}"), address
 
 
+def test_the_file_that_opens_the_browser_leads_to_the_page(
+    made: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: texts.append(drawn(tmp_path, url)))
+    with served(made) as server, opened(server.url):
+        assert "2</b><span>runs" in texts[0]
+
+
 def test_the_served_page_draws_a_tensor_with_markup_for_a_name(
     made: Answers, tmp_path: Path
 ) -> None:
     fork = named(made.runs, EVIL)
-    with PageServer(made) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            key = quote(f"model.{EVIL}", safe="")
-            text = drawn(tmp_path, f"{server.url}#/tensor/{fork.id}/{key}")
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(made) as server:
+        key = quote(f"model.{EVIL}", safe="")
+        text = drawn(tmp_path, f"{server.url}#/tensor/{fork.id}/{key}")
     assert "&lt;img src=x onerror=document.title=1&gt;</bdi></h1>" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import http.client
@@ -11,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ from explore_kit import answers, save_all, weights
 
 import deepfreeze as df
 from deepfreeze.errors import CheckpointError
-from deepfreeze.exploring import page_files, single_file
+from deepfreeze.exploring import command, page_files, single_file
 from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.cache import Cache, StoredStep
 from deepfreeze.exploring.discovering import runs_of
@@ -91,6 +94,38 @@ def test_the_token_works_once_and_becomes_a_cookie(tmp_path: Path) -> None:
         answer = ask(server, "/api/model", Cookie=cookie)
         model = json.loads(answer.body)  # type: ignore[attr-defined]
         assert [step["step"] for step in model["runs"][0]["steps"]] == [1]
+
+
+def test_asking_for_the_head_does_not_use_up_the_token(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        url = server.url.partition(str(server.server_port))[2]
+        assert ask(server, url, "HEAD").status == 403
+        cookie_of(server)
+
+
+def test_the_token_is_on_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told: list[tuple[str, str, int]] = []
+
+    def browse(url: str) -> bool:
+        path = Path(unquote(urlsplit(url).path))
+        told.append((url, path.read_text(), path.stat().st_mode & 0o777))
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    monkeypatch.setattr(PageServer, "serve_forever", lambda *_, **__: None)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    save_all(tmp_path / "run", {1: weights(1)})
+    parser = argparse.ArgumentParser()
+    command.add_to(parser.add_subparsers())
+    words = ["explore", str(tmp_path / "run"), "--cache", str(tmp_path / "cache")]
+    options = parser.parse_args(words)
+    assert options.main(options) == 0
+    ((url, text, mode),) = told
+    assert (urlsplit(url).scheme, "token=" in url, mode) == ("file", False, 0o600)
+    assert "/?token=" in text
+    assert not list(tmp_path.glob("*.html")), "it is gone with the page"
 
 
 def test_strangers_get_nothing(tmp_path: Path) -> None:

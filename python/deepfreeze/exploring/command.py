@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import sys
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from deepfreeze.exploring import single_file
 from deepfreeze.exploring.answers import Answers, dumped, error_document
 from deepfreeze.exploring.cache import Cache, default_folder
 from deepfreeze.exploring.discovering import runs_of
+from deepfreeze.exploring.opening import opened
 from deepfreeze.exploring.runs import read_runs
 from deepfreeze.exploring.server import PageServer
 from deepfreeze.exploring.tensor_numbers import QUANTITIES
@@ -131,10 +131,12 @@ def _serve(answers: Answers, options: argparse.Namespace) -> None:
             )
         print("It works once. Ctrl-C ends the page.", file=sys.stderr)
         answers.begin()
-        if not options.no_open and not _is_far():
-            _open(url)
+        opens = not options.no_open and not _is_far()
         try:
-            with contextlib.suppress(KeyboardInterrupt):
+            with (
+                contextlib.suppress(KeyboardInterrupt),
+                opened(url) if opens else contextlib.nullcontext(),
+            ):
                 server.serve_forever(poll_interval=0.2)
         finally:
             answers.stop()
@@ -145,8 +147,3 @@ def _is_far() -> bool:
     return bool(os.environ.get("SSH_CONNECTION")) or not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
-
-
-def _open(url: str) -> None:
-    with contextlib.suppress(webbrowser.Error, OSError):
-        webbrowser.open(url)

@@ -1,8 +1,9 @@
 """Serves the page to its owner alone: on loopback, and read-only.
 
 Any program and any web page on this machine can reach a loopback port, so each request must show a
-cookie. The address that is printed has a token, which is swapped for that cookie, once. A page of
-another site cannot use it: the cookie is SameSite, and Host and Origin must be ours.
+cookie. The address that is printed has a token, which is swapped for that cookie, once: nobody else
+may see that address before it is used. A page of another site cannot use the cookie: it is
+SameSite, and Host and Origin must be ours. But a browser sends it to every port of 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _NO_COOKIE = (
     "This page belongs to the person who started `deepfreeze explore`.\n"
     "Open the address that it printed. It works once; start it again for another browser.\n"
 )
+_GO_ON = b'<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>DeepFreeze</title>'
 
 
 class PageServer(ThreadingHTTPServer):
@@ -103,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_ours():
             return
         address = urlsplit(self.path)
-        if address.path == "/" and address.query:
+        if address.path == "/" and address.query and self.command == "GET":
             self._swap_token(address.query)
         elif not self._has_cookie():
             self._send(HTTPStatus.FORBIDDEN, _TEXT, _NO_COOKIE.encode())
@@ -144,9 +146,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.FORBIDDEN, _TEXT, _NO_COOKIE.encode())
             return
         cookie = f"{self.server.cookie_name}={self.server.cookie}"
-        self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", {
-            "Location": "/", "Set-Cookie": f"{cookie}; HttpOnly; SameSite=Strict; Path=/",
-        })  # fmt: skip
+        more = {"Set-Cookie": f"{cookie}; HttpOnly; SameSite=Strict; Path=/"}
+        if self.headers.get("Sec-Fetch-Site") == "cross-site":
+            # From the file of opening.py. Along a redirect the cookie would not be sent; a page of
+            # our own may ask with it.
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", _GO_ON, more)
+        else:
+            self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", more | {"Location": "/"})
 
     def _has_cookie(self) -> bool:
         try:
