@@ -128,6 +128,53 @@ def test_the_token_is_on_no_command_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.glob("*.html")), "it is gone with the page"
 
 
+def test_cookies_of_other_programs_are_passed_over(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        cookie = cookie_of(server)
+        for other in ('a={"b": 1}', "a[0]=1", "=", "x", "a=1, 2", 'a="'):
+            for header in (f"{other}; {cookie}", f"{cookie}; {other}", f"{other};{cookie};"):
+                assert ask(server, "/api/model", Cookie=header).status == 200, header
+            assert ask(server, "/api/model", Cookie=other).status == 403
+        assert ask(server, "/api/model", Cookie=f"x{cookie}").status == 403
+
+
+def test_an_error_of_the_program_is_answered_and_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(tmp_path) as server:
+        cookie = cookie_of(server)
+
+        def fail(_: list[str]) -> Any:
+            raise ZeroDivisionError("by a bug")
+
+        monkeypatch.setattr(server.answers, "of", fail)
+        answer = ask(server, "/api/model", Cookie=cookie)
+        assert answer.status == 500
+        error = json.loads(answer.body)["error"]  # type: ignore[attr-defined]
+        assert error["code"] == "internal"
+        assert "by a bug" in caplog.text
+
+
+def test_a_long_answer_is_sent_in_chunks_each_with_its_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytes(range(256)) * 1000
+    with served(tmp_path) as server:
+        cookie = cookie_of(server)
+        sizes: list[int] = []
+        real = socket.socket.sendall
+
+        def counted(self: socket.socket, data: bytes) -> None:
+            sizes.append(len(data))
+            real(self, data)
+
+        monkeypatch.setattr(server.answers, "of", lambda _: ("application/octet-stream", data))
+        monkeypatch.setattr(socket.socket, "sendall", counted)
+        assert ask(server, "/api/model", Cookie=cookie).body == data  # type: ignore[attr-defined]
+        assert max(sizes) <= 1 << 16
+        assert sum(sizes) > len(data)
+
+
 def test_strangers_get_nothing(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         own = {"Cookie": cookie_of(server)}

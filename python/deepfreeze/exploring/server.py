@@ -9,22 +9,25 @@ SameSite, and Host and Origin must be ours. But a browser sends it to every port
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import socketserver
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from deepfreeze.errors import CheckpointError
+from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.exploring import page_files
 from deepfreeze.exploring.answers import JSON, Answers, error_document
 
 _ADDRESS = "127.0.0.1"
 _LINE_BYTES_MAX, _HEADERS_MAX, _WORDS_MAX = 8192, 64, 8
 _TIMEOUT_SECONDS = 10
+_CHUNK_BYTES = 1 << 16
+
+log = logging.getLogger("deepfreeze")
 _API = "/api/"
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -155,11 +158,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", more | {"Location": "/"})
 
     def _has_cookie(self) -> bool:
-        try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie_name)
-        except CookieError:
-            return False
-        return found is not None and _same(found.value, self.server.cookie)
+        # SimpleCookie would drop all that follows a value which it can't parse, and other programs
+        # on this host may have set one.
+        given = ";".join(self.headers.get_all("Cookie") or []).split(";")
+        pairs = [part.strip().partition("=") for part in given]
+        return any(
+            name == self.server.cookie_name and _same(value, self.server.cookie)
+            for name, _, value in pairs
+        )
 
     def _answer(self, path: str) -> None:
         words = [unquote(word) for word in path.split("/")]
@@ -171,6 +177,11 @@ class _Handler(BaseHTTPRequestHandler):
         except CheckpointError as error:
             status = _STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
             self._send(status, JSON, error_document(error))
+            return
+        except Exception:  # the page says so, and goes on
+            log.exception("an answer failed")
+            cause = make_error("internal", "the program has an error: its terminal tells more")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, JSON, error_document(cause))
             return
         self._send(HTTPStatus.OK, kind, data)
 
@@ -186,7 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data)
+            for begin in range(0, len(data), _CHUNK_BYTES):  # each has _TIMEOUT_SECONDS
+                self.wfile.write(data[begin : begin + _CHUNK_BYTES])
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: addresses hold names of tensors."""
