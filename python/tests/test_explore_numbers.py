@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from explore_kit import answers, numbers_of, save_all, weights
 from testkit import data_file, data_start, flip
 
-from deepfreeze.exploring import tensor_reading
+from deepfreeze.exploring import command, tensor_reading
 from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.cache import Cache
 from deepfreeze.exploring.discovering import runs_of
@@ -32,7 +33,7 @@ def truth(now: Any, before: Any) -> dict[str, float]:
     both = np.isfinite(now) & np.isfinite(before)
     delta = (now - before)[both]
     return {
-        "min": own.min(), "max": own.max(), "mean": own.mean(), "variance": own.var(),
+        "min": own.min(), "max": own.max(), "mean": own.mean(), "deviation": own.std(),
         "norm": np.linalg.norm(own), "zeros": (own == 0).sum(),
         "non_finite": now.size - own.size, "delta": np.linalg.norm(delta),
         "cosine": now[both] @ before[both]
@@ -116,6 +117,42 @@ def test_the_histogram_counts_by_power_of_two() -> None:
     for exponent, share in expected.items():
         assert bins[exponent - BIN_FIRST] == pytest.approx(share, abs=0.01), exponent
     assert bins.sum() == pytest.approx(1, abs=0.02)
+
+
+def test_numbers_beyond_a_double_are_not_known_and_tiny_ones_are() -> None:
+    def found(*values: float) -> dict[str, float]:
+        sums = TensorNumbers("F64", len(values))
+        data = np.array(values)
+        sums.add(data.view("u1"), (-data).view("u1"))
+        return dict(zip(QUANTITIES, sums.result(), strict=True))
+
+    large = found(1e200, -1e200, 1e200)
+    unknown = [name for name, value in large.items() if np.isnan(value)]
+    assert unknown == ["deviation", "norm", "delta", "cosine"]
+    assert (large["max"], large["changed"]) == (1e200, 3)
+    assert np.isnan(found(1.7e308, 1.7e308)["mean"])
+    tiny = found(1e-30, -1e-30)
+    assert np.float32(tiny["deviation"]) == np.float32(1e-30)
+
+
+def test_flags_and_json_have_counts_to_the_last_digit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    count = (1 << 24) + 1  # no float32
+    save_all(tmp_path / "run", {1: {"w": np.ones(3, "f4")}})
+    real = TensorNumbers.result
+
+    def counting(self: TensorNumbers) -> tuple[float, ...]:
+        found = dict(zip(QUANTITIES, real(self), strict=True))
+        return tuple((found | {"non_finite": float(count)}).values())
+
+    monkeypatch.setattr(TensorNumbers, "result", counting)
+    made = answers(tmp_path / "cache", tmp_path / "run")
+    (flag,) = made.flags(made.runs[0].id)["flags"]
+    assert f"{count:,} of 3 elements" in flag["text"]
+    command._print_all(made)
+    (run,) = json.loads(capsysbinary.readouterr().out)["runs"]
+    assert run["numbers"]["non_finite"] == [[count]]
 
 
 def test_a_cosine_is_never_beyond_its_ends() -> None:

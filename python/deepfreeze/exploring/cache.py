@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES
 from deepfreeze.exploring.tensor_reading import Form
 
-_FORMAT = 1
+_FORMAT = 2
 _TABLES = "tables"  # of all runs, each under its own checksum
 _HEAD_BYTES = 512
 _ROWS = len(QUANTITIES)

@@ -114,7 +114,7 @@ def _print_all(answers: Answers) -> None:
     for run in document["runs"]:
         numbers = answers.numbers(run["id"])
         run.update(answers.tensors(run["id"]))
-        run["numbers"] = {name: numbers.matrix(name).tolist() for name in QUANTITIES}
+        run["numbers"] = {name: numbers.exact(name).tolist() for name in QUANTITIES}
     sys.stdout.buffer.write(dumped(document) + b"\n")
     sys.stdout.flush()
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deepfreeze.exploring.kinds import OPTIMIZER, WEIGHTS
-from deepfreeze.exploring.statistics import Matrix, RunNumbers
+from deepfreeze.exploring.statistics import RunNumbers
 from deepfreeze.exploring.tensor_reading import Form
 
 EXPLODES = 10.0  # times the median of the changes before
@@ -52,9 +53,9 @@ class _Line:
         self.delta = delta
         self.elements = np.array([max(1, form.elements) for form in self.forms], np.float64)
 
-    def of(self, quantity: str) -> Matrix:
+    def of(self, quantity: str) -> NDArray[np.float64]:
         """[tensor, step]; one row for each of `forms`, even if steps were added meanwhile."""
-        matrix = self._numbers.matrix(quantity)
+        matrix = self._numbers.exact(quantity)
         return np.asarray(matrix[: len(self.forms), self.columns])
 
     def flag(self, kind: str, weight: str, place: int, key: str, text: str) -> Flag:

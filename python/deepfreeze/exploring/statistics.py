@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,20 +173,25 @@ class RunNumbers:
             held = self._matrices.get((quantity, self.revision))
             if held is not None:
                 return held
-            revision, found, places = self.revision, list(self._found), dict(self._tensors)
-        matrix = _matrix(QUANTITIES.index(quantity), found, places)
+            revision = self.revision
+        matrix = self._matrix(quantity, np.dtype(np.float32))
         with self._lock:
             while len(self._matrices) >= _MATRICES_HELD:
                 del self._matrices[next(iter(self._matrices))]
             self._matrices[quantity, revision] = matrix
         return matrix
 
-    def series(self, tensor: int) -> NDArray[np.float64]:
-        """[quantity, column] of one tensor."""
-        return np.array([self.matrix(name)[tensor] for name in QUANTITIES], np.float64)
+    def exact(self, quantity: str) -> NDArray[np.float64]:
+        """As matrix(), with doubles: counts beyond 2^24, and numbers that float32 can't hold."""
+        return self._matrix(quantity, np.dtype(np.float64))
+
+    def _matrix(self, quantity: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        with self._lock:
+            found, places = list(self._found), dict(self._tensors)
+        return _matrix(QUANTITIES.index(quantity), found, places, dtype)
 
     def exact_series(self, tensor: int) -> NDArray[np.float64]:
-        """As series(), with doubles, read from each step's file."""
+        """[quantity, column] of one tensor, with doubles, read from each step's file."""
         series = np.full((len(QUANTITIES), len(self.columns)), np.nan)
         for column, (found, place) in self._places(tensor).items():
             for quantity in range(len(QUANTITIES)):
@@ -232,9 +238,12 @@ class RunNumbers:
 
 
 def _matrix(
-    quantity: int, found: list[StoredStep | _InMemory | None], places: dict[str, int]
-) -> Matrix:
-    by_column = np.full((len(found), len(places)), np.nan, np.float32)
+    quantity: int,
+    found: list[StoredStep | _InMemory | None],
+    places: dict[str, int],
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
+    by_column = np.full((len(found), len(places)), np.nan, dtype)
     orders: dict[int, NDArray[np.intp]] = {}  # by the identity of a table
     for column, step in enumerate(found):
         row = None if step is None else step.row(quantity)

@@ -6,7 +6,7 @@ steps. The elements are the stored ones, so a complex number counts as two.
 
 from __future__ import annotations
 
-from math import nan, sqrt
+from math import isfinite, nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deepfreeze import _core
 
 QUANTITIES = (
-    "min", "max", "mean", "variance", "norm", "zeros", "non_finite", "delta", "cosine", "changed",
+    "min", "max", "mean", "deviation", "norm", "zeros", "non_finite", "delta", "cosine", "changed",
 )  # fmt: skip
 BINS, BIN_FIRST = _core.EXPONENT_BINS, _core.EXPONENT_FIRST
 _SAMPLES = 1 << 16  # elements of a tensor that the histogram looks at, about
@@ -40,8 +40,9 @@ class TensorNumbers:
         if sums.finite == 0:
             return nan, nan, nan, nan, nan, *counts, *self._change()
         mean = sums.sum / sums.finite
-        variance = max(0.0, sums.squares / sums.finite - mean * mean)
-        own = sums.min, sums.max, mean, variance, sqrt(sums.squares)
+        variance = sums.squares / sums.finite - mean * mean
+        deviation = sqrt(max(0.0, variance)) if isfinite(variance) else nan
+        own = sums.min, sums.max, _known(mean), deviation, _known(sqrt(sums.squares))
         return (*own, *counts, *self._change())
 
     def _change(self) -> tuple[float, float, float]:
@@ -51,7 +52,7 @@ class TensorNumbers:
         scale = sqrt(sums.own_squares) * sqrt(sums.earlier_squares)
         # Rounding may carry it beyond its ends. NaN stays NaN, which min() and max() may lose.
         cosine = float(np.clip(sums.dot / scale, -1, 1)) if scale > 0 else nan
-        return sqrt(sums.delta_squares), cosine, float(sums.changed)
+        return _known(sqrt(sums.delta_squares)), cosine, float(sums.changed)
 
     def histogram(self) -> Bytes:
         """The share of the elements in each bin but zeros, as 255 times its square root."""
@@ -59,3 +60,8 @@ class TensorNumbers:
         total = counts.sum()
         shares: Bytes = np.ceil(255 * np.sqrt(counts / total if total else counts)).astype(np.uint8)
         return shares
+
+
+def _known(number: float) -> float:
+    """NaN instead of the infinity that a sum of finite elements becomes if they are too large."""
+    return number if isfinite(number) else nan

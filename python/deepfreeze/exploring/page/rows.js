@@ -12,7 +12,7 @@ export const SHOWN = {
 };
 
 const NEEDS = {
-  change: ["delta", "norm"], norm: ["norm"], largest: ["min", "max"], spread: ["variance"],
+  change: ["delta", "norm"], norm: ["norm"], largest: ["min", "max"], spread: ["deviation"],
   changed: ["changed"], zeros: ["zeros"], non_finite: ["non_finite"],
 };
 
@@ -144,9 +144,9 @@ const ADDERS = {
     weights[column] = 1;
   }),
   spread: (matrices, place, columns, sums, weights, elements) => each(columns, place, (column, at) => {
-    const value = matrices.variance[at];
+    const value = matrices.deviation[at];
     if (Number.isNaN(value)) return;
-    sums[column] += value * elements;
+    sums[column] += value * value * elements;
     weights[column] += elements;
   }),
   changed: counts("changed"),

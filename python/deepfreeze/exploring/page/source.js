@@ -43,7 +43,7 @@ class LiveSource {
 }
 
 const QUANTITY_NAMES = [
-  "min", "max", "mean", "variance", "norm", "zeros", "non_finite", "delta", "cosine", "changed",
+  "min", "max", "mean", "deviation", "norm", "zeros", "non_finite", "delta", "cosine", "changed",
 ];
 
 class FileSource {

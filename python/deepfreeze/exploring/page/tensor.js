@@ -16,7 +16,7 @@ export async function tensorView(context) {
   const data = await model.source.tensor(run.id, found.byKey.get(key));
   const series = Object.fromEntries(Object.entries(data.series).map(([name, values]) => [name, values.map(asNumber)]));
   series.change = series.delta.map((delta, place) => (delta === 0 ? 0 : delta / series.norm[place]));
-  series.spread = series.variance.map(Math.sqrt);
+  series.spread = series.deviation;
   for (const [name, from] of [["changedShare", "changed"], ["zeroShare", "zeros"]]) {
     series[name] = series[from].map((count) => (100 * count) / Math.max(1, tensor.elements));
   }
