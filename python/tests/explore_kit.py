@@ -48,6 +48,15 @@ def numbers_of(cache: Path, run: Path) -> RunNumbers:
     return made.numbers(made.runs[0].id)
 
 
+def contents(run: Path) -> dict[str, tuple[int, int, int]]:
+    """What a write to any file or directory of a run would change, by path."""
+    found = {}
+    for path in (run, *run.rglob("*")):
+        status = path.lstat()
+        found[str(path.relative_to(run))] = status.st_ino, status.st_size, status.st_mtime_ns
+    return found
+
+
 def named(runs: list[Run], name: str) -> Run:
     (found,) = [run for run in runs if run.name == name]
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from explore_kit import answers, numbers_of, save_all, weights
+from explore_kit import answers, contents, numbers_of, save_all, weights
 from testkit import data_file, data_start, flip
 
 from deepfreeze.exploring import command, tensor_reading
@@ -186,9 +186,10 @@ def test_a_tensor_of_another_shape_is_not_compared(tmp_path: Path) -> None:
 def test_numbers_are_kept_and_a_flipped_bit_in_the_cache_is_never_shown(tmp_path: Path) -> None:
     run, cache = tmp_path / "run", tmp_path / "cache"
     save_all(run, {step: weights(step) for step in (1, 2)})
-    before = {path.name: path.stat().st_mtime_ns for path in run.rglob("*")}
+    before = contents(run)
     first = numbers_of(cache, run)
     (kept,) = cache.glob("*/*-none.numbers")
+    assert kept.stat().st_size == 512 + 3 * 144, "as docs/explore.md has it"
     again = numbers_of(cache, run)
     np.testing.assert_array_equal(first.matrix("norm"), again.matrix("norm"))
     data = bytearray(kept.read_bytes())
@@ -200,7 +201,7 @@ def test_numbers_are_kept_and_a_flipped_bit_in_the_cache_is_never_shown(tmp_path
     np.testing.assert_array_equal(numbers_of(cache, run).matrix("norm"), first.matrix("norm"))
     kept.write_bytes(data[:900])  # cut
     np.testing.assert_array_equal(numbers_of(cache, run).matrix("norm"), first.matrix("norm"))
-    assert before == {path.name: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert before == contents(run)
 
 
 def test_ranges_of_the_header_are_there_before_the_data_is_read(tmp_path: Path) -> None:
@@ -221,6 +222,30 @@ def test_ranges_of_the_header_are_there_before_the_data_is_read(tmp_path: Path) 
     made.compute_all(lambda _: None)
     assert numbers.matrix("norm")[keys.index("w"), 0] == pytest.approx(np.sqrt(13))
     assert numbers.missing == []
+
+
+def test_stopping_does_not_wait_for_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    save_all(run, {1: {"w": np.ones(65536, "f4")}, 2: weights(2)})
+    monkeypatch.setattr(tensor_reading, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(tensor_reading, "_BATCH_BYTES", 1 << 16)
+    made = Answers(read_runs(runs_of([str(run)])), Cache(tmp_path / "cache"))
+    reads = []
+    real = tensor_reading.Buffer.read
+
+    def stopping(*arguments: Any) -> Any:
+        reads.append(1)
+        made._stop.set()
+        return real(*arguments)
+
+    monkeypatch.setattr(tensor_reading.Buffer, "read", stopping)
+    made.begin()
+    made.stop()
+    assert len(reads) == 1, "of four"
+    assert made.numbers(made.runs[0].id).missing == [0, 1]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_cache_that_cannot_be_written_only_forgets(tmp_path: Path) -> None:

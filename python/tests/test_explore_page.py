@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
-from explore_kit import answers, save_all, weights
+from explore_kit import answers, contents, save_all, weights
 
 import deepfreeze as df
 from deepfreeze.errors import CheckpointError
@@ -46,7 +46,13 @@ EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\u2028"
 @contextmanager
 def served(tmp_path: Path) -> Iterator[PageServer]:
     save_all(tmp_path / "run", {1: weights(1)})
-    with PageServer(answers(tmp_path / "cache", tmp_path / "run")) as server:
+    with serving(answers(tmp_path / "cache", tmp_path / "run")) as server:
+        yield server
+
+
+@contextmanager
+def serving(made: Answers) -> Iterator[PageServer]:
+    with PageServer(made) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -173,6 +179,26 @@ def test_a_long_answer_is_sent_in_chunks_each_with_its_own_time(
         assert ask(server, "/api/model", Cookie=cookie).body == data  # type: ignore[attr-defined]
         assert max(sizes) <= 1 << 16
         assert sum(sizes) > len(data)
+
+
+def test_no_run_is_written_to(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    save_all(run, {step: weights(step) for step in (1, 2, 3)}, statistics=True)
+    before = contents(run)
+    made = answers(tmp_path / "cache", run)
+    with serving(made) as server:
+        cookie = cookie_of(server)
+        found = made.runs[0]
+        first, last = found.steps[0].attempt, found.steps[-1].attempt
+        words = ["model", "progress", f"tensors/{found.id}", f"matrix/{found.id}/norm"]
+        words += [f"tensor/{found.id}/0", f"flags/{found.id}"]
+        words += [f"compare/{found.id}/{first}/{found.id}/{last}"]
+        for word in words:
+            assert ask(server, f"/api/{word}", Cookie=cookie).status == 200, word
+    single_file.write(tmp_path / "page.html", made)
+    told = call(str(run), "--cache", str(tmp_path / "other"), "--html", str(tmp_path / "page.html"))
+    assert told.returncode == 0
+    assert before == contents(run)
 
 
 def test_strangers_get_nothing(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ _NICE = 10  # of the thread that computes, and of those that read for it
 JSON, BINARY = "application/json", "application/octet-stream"
 
 
+class _StoppedError(Exception):
+    """Nobody waits for the step that is computed."""
+
+
 class Answers:
     """For any number of threads; one more computes the missing numbers."""
 
@@ -157,13 +161,20 @@ class Answers:
                 self.numbers(run.id).read_ranges()
 
     def compute_all(self, on_bytes: OnBytes) -> None:
-        """Computes the missing numbers, the run that was asked for last first."""
-        while not self._stop.is_set():
-            numbers = self._next()
-            if numbers is None:
-                return
-            numbers.read_ranges()
-            numbers.compute(numbers.missing[0], on_bytes)
+        """Computes the missing numbers, the run that was asked for last first; ends at stop()."""
+
+        def told(count: int) -> None:
+            if self._stop.is_set():
+                raise _StoppedError
+            on_bytes(count)
+
+        with contextlib.suppress(_StoppedError):
+            while not self._stop.is_set():
+                numbers = self._next()
+                if numbers is None:
+                    return
+                numbers.read_ranges()
+                numbers.compute(numbers.missing[0], told)
 
     def _next(self) -> RunNumbers | None:
         order = sorted(self.runs, key=lambda run: run.id != self._wanted)
@@ -181,7 +192,7 @@ class Answers:
         self.compute_all(lambda _: None)
 
     def stop(self) -> None:
-        """Ends the thread after the step that it is at."""
+        """Ends the thread after the pieces that it reads; the step that it is at is given up."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
