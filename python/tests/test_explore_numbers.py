@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from explore_kit import answers, contents, numbers_of, save_all, weights
-from testkit import data_file, data_start, flip
+from testkit import attempt_of, data_file, data_start, flip
 
 from deepfreeze.exploring import command, tensor_reading
 from deepfreeze.exploring.answers import Answers
@@ -202,6 +203,22 @@ def test_numbers_are_kept_and_a_flipped_bit_in_the_cache_is_never_shown(tmp_path
     kept.write_bytes(data[:900])  # cut
     np.testing.assert_array_equal(numbers_of(cache, run).matrix("norm"), first.matrix("norm"))
     assert before == contents(run)
+
+
+def test_an_earlier_step_that_was_deleted_meanwhile_is_not_kept_as_compared(
+    tmp_path: Path,
+) -> None:
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    save_all(run, {step: weights(step) for step in (1, 2)})
+    made = Answers(read_runs(runs_of([str(run)])), Cache(cache))
+    numbers = made.numbers(made.runs[0].id)
+    shutil.rmtree(attempt_of(run, 1))
+    numbers.compute(1, lambda _: None)
+    assert np.isnan(numbers.matrix("delta")[:, 1]).all()
+    assert np.isfinite(numbers.matrix("norm")[:, 1]).all()
+    assert not list(cache.glob("*/*.numbers"))
+    assert np.isfinite(numbers_of(cache, run).matrix("norm")).all()
+    assert len(list(cache.glob("*/*-none.numbers"))) == 1
 
 
 def test_ranges_of_the_header_are_there_before_the_data_is_read(tmp_path: Path) -> None:
