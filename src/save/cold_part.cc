@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -139,7 +140,11 @@ std::optional<Origin> ColdPart::origin(std::size_t file) const {
 // linked may be the cause of the failure: the next save writes its own.
 void ColdPart::settle(bool committed) {
   if (!committed || links_.empty()) return files_.forget();
-  files_.note(turn_, {plan_.identity.step, plan_.identity.attempt_id}, has_written_);
+  try {
+    files_.note(turn_, {plan_.identity.step, plan_.identity.attempt_id}, has_written_);
+  } catch (const std::bad_alloc&) {  // the save itself is committed
+    files_.forget();
+  }
 }
 
 }  // namespace deepfreeze
