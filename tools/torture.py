@@ -71,6 +71,14 @@ RUNS = (
         {"DEEPFREEZE_TIER_STATES": "1000000"},
     ),
     Run(
+        "links",
+        "power cuts in random lives whose checkpoints share files, on a simulated disk",
+        (f"{TESTS}/crash/linked_life_test",),
+        r"links: .*",
+        {"DEEPFREEZE_LINK_STATES": "500000"},
+        seconds_max=4 * HOUR,
+    ),
+    Run(
         "nodes",
         "jobs on two and three machines with disks of their own: deaths, power cuts, lost letters",
         (f"{TESTS}/nodes/crash/nodes_crash_test", "--gtest_filter=*Random*"),
@@ -250,6 +258,13 @@ RUNS = (
         "single bits flipped in near files, on the way into and out of an object store, and in it",
         (PYTHON, "-m", "tests.objects.flips", "--flips", "1000"),
         r"object flips: .*|LEFT OUT.*",
+    ),
+    Run(
+        "cold_flips",
+        "bits flipped in a file that checkpoints share, each read from the other copy",
+        ("build/release/src/api/api_test", "--gtest_filter=ColdFilesTest.AreReadFromTheOther*"),
+        r"cold flips: .*",
+        {"DEEPFREEZE_COLD_FLIPS": "1000"},
     ),
     Run(
         "audit",

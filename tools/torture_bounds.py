@@ -56,6 +56,9 @@ ALL = (
            r"object kills: (\d+) before the store acted and (\d+) after"),
     Trials("tiers", "object_flips", "bits flipped near, on the way, and in an object store",
            r"object flips: (\d+)"),
+    Trials("shared files", "links", "states after a simulated power cut", r"links: (\d+) states"),
+    Trials("shared files", "cold_flips", "bits flipped in a shared file, three steps read",
+           r"cold flips: (\d+)"),
     Trials("replicas", "audit", "flipped bits", r"audit: (\d+) of"),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <random>
 #include <set>
 
@@ -242,10 +243,12 @@ TEST_F(ColdFilesTest, AreReadFromTheOtherCopyIfOneHasRotted) {
     last = warm_up(run);
     for (int more = 0; more < 3; ++more) save(run, ++last);
   }
-  std::mt19937_64 random(7);
+  const std::random_device::result_type seed = std::random_device{}();
+  std::mt19937_64 random(seed);
   const auto size = static_cast<std::uint64_t>(cold_file(last).st_size);
-  const char* trials = std::getenv("DEEPFREEZE_COLD_FLIPS");
-  for (int trial = 0; trial < (trials == nullptr ? 12 : std::atoi(trials)); ++trial) {
+  const char* wanted = std::getenv("DEEPFREEZE_COLD_FLIPS");
+  const int trials = wanted == nullptr ? 12 : std::atoi(wanted);
+  for (int trial = 0; trial < trials; ++trial) {
     // The header, too.
     const std::uint64_t at = trial % 3 == 0 ? random() % 4096 : random() % size;
     flip(last, at, 1 << random() % 8);
@@ -261,6 +264,7 @@ TEST_F(ColdFilesTest, AreReadFromTheOtherCopyIfOneHasRotted) {
     }
     flip(last, at, 0);
   }
+  std::cout << "cold flips: " << trials << ", each in one of two copies, seed " << seed << "\n";
 }
 
 TEST_F(ColdFilesTest, RottenInBothCopiesCostTheCheckpoint) {

@@ -218,7 +218,7 @@ TEST_F(LinkedLife, NoPowerCutTakesAFileFromAStepThatIsListed) {
   std::cout << "first seed " << seed << "\n";
   std::size_t states = 0;
   while (states < wanted && !HasFailure()) states += live(seed++);
-  std::cout << states << " states, " << shared_ << " steps in them share a file\n";
+  std::cout << "links: " << states << " states, " << shared_ << " steps in them share a file\n";
   EXPECT_GT(shared_, states / 10) << "few links were tried";
 }
 
