@@ -41,7 +41,12 @@ struct Transfer {
   double seconds = 0;
 };
 
-Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, TierStore& to,
+struct Destination {
+  TierStore& store;
+  RunListing listing;  // of it
+};
+
+Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, Destination to,
                           const FlushArguments& arguments, Vfs* near, const Console& console) {
   Transfer transfer;
   const auto start = Monotonic::now();
@@ -59,8 +64,10 @@ Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, TierSt
                                          bar.update(done += more);
                                          transfer.sent += sent;
                                        },
-                                   .packing = arguments.compresses ? &judge : nullptr};
-    DF_TRY_VOID(flush_attempt(from, manifest, to, settings, near));
+                                   .packing = arguments.compresses ? &judge : nullptr,
+                                   .there = &to.listing};
+    DF_TRY_VOID(flush_attempt(from, manifest, to.store, settings, near));
+    to.listing.attempts.push_back({.name = name_of(manifest), .manifest = manifest, .fault = {}});
     transfer.copied.push_back(manifest);
     transfer.bytes += bytes;
   }
@@ -97,10 +104,11 @@ Result<ExitCode> run_flush(const FlushArguments& arguments, Console& console) {
   DF_TRY(const auto store, open_store(arguments.to, false));
   DF_TRY(RunListing there, copy_history(run.listing, *run.vfs, *store));
   std::vector<TierSeen> tiers = {{{}, {}, std::make_shared<RunListing>(run.listing)},
-                                 {{}, {}, std::make_shared<RunListing>(std::move(there))}};
+                                 {{}, {}, std::make_shared<RunListing>(there)}};
   if (arguments.every > 0) tiers.back().every = arguments.every;
   DF_TRY(const Transfer transfer,
-         copy_all(*run.vfs, waiting_for(tiers, 1), *store, arguments, run.vfs.get(), console));
+         copy_all(*run.vfs, waiting_for(tiers, 1), {*store, std::move(there)}, arguments,
+                  run.vfs.get(), console));
   print_transfer(transfer, "flush", arguments, console);
   return kExitGood;
 }
@@ -111,8 +119,9 @@ Result<ExitCode> run_fetch(const FlushArguments& arguments, Console& console) {
   DF_TRY(const Manifest wanted, choose(tier, ref));
   DF_TRY(const auto store, open_store(arguments.to, false));
   DF_TRY_VOID(adopt_history(store->view(), *tier.vfs));
+  DF_TRY(RunListing there, read_run(store->view()));
   DF_TRY(const Transfer transfer,
-         copy_all(*tier.vfs, {wanted}, *store, arguments, nullptr, console));
+         copy_all(*tier.vfs, {wanted}, {*store, std::move(there)}, arguments, nullptr, console));
   print_transfer(transfer, "fetch", arguments, console);
   return kExitGood;
 }

@@ -15,8 +15,11 @@
 #include "cli/tier_listing.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
+#include "object/object_place.h"
+#include "object/open_object.h"
 #include "storage/vfs_tier_store.h"
 #include "tiering/flush_plan.h"
+#include "tiering/shared_files.h"
 
 namespace deepfreeze {
 namespace {
@@ -196,6 +199,14 @@ void print_report(const GarbageReport& report, const std::vector<AttemptName>& w
              report.removed.size(), human_bytes(report.bytes_freed));
 }
 
+// A store's files that the deleted checkpoints shared with no other.
+Status sweep(const std::string& run) {
+  DF_TRY(const std::string place, whole_run_path(run));
+  if (!is_object_url(place)) return {};
+  DF_TRY(const auto store, open_store(place, false));
+  return sweep_shared_files(*store, RunListing{});
+}
+
 Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const OpenedRun run, open_whole_run(arguments.run));
   DF_TRY(const Rules rules, rules_of(arguments, run));
@@ -212,6 +223,7 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const GarbageReport report,
          collect_garbage(*run.vfs, rules.keep,
                          {.dry_run = arguments.dry_run, .earlier = earlier, .held = held}));
+  if (!arguments.dry_run) DF_TRY_VOID(sweep(arguments.run));
   if (!console.json) {
     if (rules.recorded) fmt::print(console.out, "{}\n", readable(recorded_text(rules.keep)));
     print_report(report, waiting, arguments.dry_run, console);

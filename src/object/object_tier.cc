@@ -30,6 +30,7 @@ class ObjectTier final : public TierStore {
                                 .part_bytes = part_bytes_});
   }
   Status settle(std::string_view /*directory*/) override { return {}; }
+  [[nodiscard]] bool takes_references() const override { return true; }
   void stop() override { client_->stop(); }
   [[nodiscard]] Vfs& view() override { return *view_; }
 

@@ -6,6 +6,7 @@
 
 #include "base/mapped_memory.h"
 #include "base/try.h"
+#include "format/file_reference.h"
 #include "format/packed_file.h"
 #include "packed/packed_file.h"
 #include "storage/read_only.h"
@@ -45,24 +46,76 @@ class PlainFile final : public ReadOnlyFile {
   const std::string path_;
 };
 
+// A file whose first page has been read.
+struct FirstPage {
+  std::unique_ptr<File> file;
+  MappedMemory memory;
+  std::size_t count = 0;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return memory.bytes().first(count); }
+};
+
+Result<FirstPage> read_first_page(std::unique_ptr<File> file) {
+  FirstPage first{.file = std::move(file), .memory = {}};
+  DF_TRY(first.memory, MappedMemory::allocate(kPageBytes));
+  DF_TRY(const std::size_t count, first.file->read_at(0, first.memory.bytes()));
+  first.count = std::min<std::size_t>(count, kPageBytes);
+  return first;
+}
+
+Result<std::unique_ptr<File>> open_first(FirstPage first, std::string path) {
+  if (!has_packed_mark(first.bytes())) {
+    return std::make_unique<PlainFile>(std::move(first.file), std::move(first.memory), first.count,
+                                       std::move(path));
+  }
+  const auto lead = decode_packed_lead(first.bytes());
+  if (!lead) return std::unexpected(lead.error().within(path));
+  return open_packed_file(std::move(first.file), *lead, std::move(path));
+}
+
+Result<std::string> name_in(std::span<const std::byte> page, const std::string& path) {
+  const auto name = decode_reference(page);
+  if (!name) return std::unexpected(name.error().within(path));
+  return std::string(kSharedDirectory) + "/" + *name;
+}
+
+// It is no reference itself: one leads to a file in one step.
+Result<std::unique_ptr<File>> open_referred(Vfs& vfs, const std::string& name, Access access,
+                                            const std::string& path) {
+  auto file = vfs.open_read(name, access);
+  if (!file && file.error().code() == ErrorCode::kNotFound) {
+    return fail(ErrorCode::kCorrupt, path + " refers to " + name + ", which is missing");
+  }
+  if (!file) return std::unexpected(file.error());
+  DF_TRY(FirstPage first, read_first_page(*std::move(file)));
+  if (has_reference_mark(first.bytes())) {
+    return fail(ErrorCode::kCorrupt, path + " refers to " + name + ", which is a reference itself");
+  }
+  return open_first(std::move(first), vfs.path_of(name));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<File>> open_part(Vfs& vfs, std::string_view name, Access access,
                                         std::optional<std::uint64_t> plain_bytes) {
   DF_TRY(std::unique_ptr<File> file, vfs.open_read(name, access));
   DF_TRY(const std::uint64_t bytes, file->size());
-  if (bytes == plain_bytes || bytes < kPackedLeadBytes) return file;
-  DF_TRY(MappedMemory first, MappedMemory::allocate(kPackedLeadBytes));
-  DF_TRY(const std::size_t count, file->read_at(0, first.bytes()));
-  const auto page = first.bytes().first(std::min<std::size_t>(count, kPackedLeadBytes));
+  if (bytes == plain_bytes || bytes < kPageBytes) return file;
+  DF_TRY(FirstPage first, read_first_page(std::move(file)));
   std::string path = vfs.path_of(name);
-  if (!has_packed_mark(page)) {
-    return std::make_unique<PlainFile>(std::move(file), std::move(first), page.size(),
-                                       std::move(path));
-  }
-  const auto lead = decode_packed_lead(page);
-  if (!lead) return std::unexpected(lead.error().within(path));
-  return open_packed_file(std::move(file), *lead, std::move(path));
+  if (!has_reference_mark(first.bytes())) return open_first(std::move(first), std::move(path));
+  DF_TRY(const std::string referred, name_in(first.bytes(), path));
+  return open_referred(vfs, referred, access, path);
+}
+
+Result<std::optional<std::string>> referred_file(Vfs& vfs, std::string_view name) {
+  DF_TRY(std::unique_ptr<File> file, vfs.open_read(name, Access::kBuffered));
+  DF_TRY(const std::uint64_t bytes, file->size());
+  if (bytes != kReferenceBytes) return std::nullopt;
+  DF_TRY(const FirstPage first, read_first_page(std::move(file)));
+  if (!has_reference_mark(first.bytes())) return std::nullopt;
+  DF_TRY(std::string referred, name_in(first.bytes(), vfs.path_of(name)));
+  return referred;
 }
 
 }  // namespace deepfreeze

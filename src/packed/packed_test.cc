@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/try.h"
+#include "format/file_reference.h"
 #include "packed/open_part.h"
 #include "packed/packed_fixture.h"
 #include "packed/packed_stream.h"
@@ -189,6 +190,46 @@ TEST(PackedStreamTest, AChunkThatIsNotWhatItsBlocksWereIsRefused) {
     EXPECT_EQ(piece.has_value(), bit == 0);
     EXPECT_EQ(code_of(piece) == ErrorCode::kIo, bit == 1);
   }
+}
+
+class References : public PackedFiles {
+ protected:
+  const std::string shared = shared_file_name(
+      shared_stem({.run_id = "00000000000000aa", .point = {1, 7, 1, 0xb1}}, kName), 5);
+  const std::string shared_path = std::string(kSharedDirectory) + "/" + shared;
+
+  References() { EXPECT_TRUE(disk.make_dir(kSharedDirectory)); }
+  void put_shared(std::span<const std::byte> bytes) {
+    std::ignore = disk.remove_file(shared_path);
+    EXPECT_TRUE(write_new_file(disk, shared_path, as_text(bytes)));
+  }
+  const std::string page = encode_reference(shared);
+  void refer() { put(std::as_bytes(std::span(page))); }
+  [[nodiscard]] ErrorCode error_of_reading() {
+    const auto all = read_all();
+    return all ? ErrorCode::kInternal : all.error().code();
+  }
+};
+
+TEST_F(References, AreReadAsTheFilesThatTheyName) {
+  refer();
+  put_shared(file.plain());
+  EXPECT_EQ(read_all(), file.plain());
+  EXPECT_EQ(referred_file(disk, kName).value(), shared_path);
+  put_shared(packed);
+  EXPECT_EQ(read_all(), file.plain());
+  EXPECT_EQ(referred_file(disk, shared_path).value(), std::nullopt);
+}
+
+TEST_F(References, ThatLeadNowhereAreCorrupt) {
+  refer();
+  EXPECT_EQ(error_of_reading(), ErrorCode::kCorrupt);
+  put_shared(std::as_bytes(std::span(page)));
+  EXPECT_EQ(error_of_reading(), ErrorCode::kCorrupt) << "one leads to a file in one step";
+  put_shared(file.plain());
+  ASSERT_TRUE(disk.flip_bit(kName, 8 * 20));
+  EXPECT_EQ(error_of_reading(), ErrorCode::kCorrupt);
+  EXPECT_FALSE(referred_file(disk, kName));
 }
 
 }  // namespace

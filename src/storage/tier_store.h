@@ -59,6 +59,14 @@ class TierStore {
   [[nodiscard]] virtual Result<std::unique_ptr<Upload>> begin(std::string_view name,
                                                               std::uint64_t bytes,
                                                               IfTaken if_taken) = 0;
+  // Gives a finished file one more name, by a hard link; settle() makes it durable. kUnsupported:
+  // the store has none, or no more for this file. kExists: `to` is taken. kNotFound: `from` is
+  // gone.
+  [[nodiscard]] virtual Status link(std::string_view from, std::string_view to);
+  // Whether a file that has no hard links here is kept in the shared directory, with a reference in
+  // each place where it would be (format/file_reference.h). Then the store is consistent: whoever
+  // looks after a call has returned sees its effect.
+  [[nodiscard]] virtual bool takes_references() const { return false; }
   // Makes all names in a directory durable, also those of other processes; "" is the root, which
   // has the names of the directories.
   [[nodiscard]] virtual Status settle(std::string_view directory) = 0;

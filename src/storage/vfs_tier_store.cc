@@ -132,6 +132,16 @@ Result<std::unique_ptr<Upload>> VfsTierStore::begin(std::string_view name, std::
   return upload;
 }
 
+// Somebody may have copied `from` here, and its data may be in the page cache alone.
+Status VfsTierStore::link(std::string_view from, std::string_view to) {
+  DF_TRY(const std::unique_ptr<File> source, vfs_.open_read(from, Access::kBuffered));
+  DF_TRY_VOID(source->sync());
+  DF_TRY_VOID(make_directory(vfs_, split_vfs_name(to).parent));
+  DF_TRY_VOID(vfs_.link_file(from, to));
+  DF_FAIL_POINT("tier.linked");
+  return {};
+}
+
 Status VfsTierStore::settle(std::string_view directory) {
   DF_TRY_VOID(vfs_.sync_dir(directory));
   DF_FAIL_POINT("tier.settled");

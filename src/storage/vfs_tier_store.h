@@ -19,6 +19,7 @@ class VfsTierStore final : public TierStore {
 
   [[nodiscard]] Result<std::unique_ptr<Upload>> begin(std::string_view name, std::uint64_t bytes,
                                                       IfTaken if_taken) override;
+  [[nodiscard]] Status link(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status settle(std::string_view directory) override;
   [[nodiscard]] Vfs& view() override { return vfs_; }
 

@@ -311,8 +311,7 @@ Status FileCopy::run() {
   if (may_pack()) DF_TRY_VOID(make_packer(header_bytes));
   const std::uint64_t bytes =
       packer_ ? packed_bytes_max({header_bytes, header_.data_bytes}) : request_.file.bytes;
-  const std::string to =
-      request_.directory.empty() ? path_ : join_name(request_.directory, request_.file.name);
+  const std::string& to = request_.to_name.empty() ? path_ : request_.to_name;
   DF_TRY(const auto upload, request_.to.begin(to, bytes, request_.if_taken));
   if (packer_) DF_TRY_VOID(begin_packed(*upload));
   DF_TRY_VOID(put(*upload, {header_pages_.bytes(), header_pages_crc_}, header_bytes));

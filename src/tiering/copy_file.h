@@ -8,6 +8,7 @@
 
 #include "base/rate_limit.h"
 #include "format/records.h"
+#include "manifest/run_directory.h"
 #include "storage/tier_store.h"
 #include "storage/vfs.h"
 #include "tiering/packing_judge.h"
@@ -26,6 +27,9 @@ struct CopySettings {
   std::function<void(std::uint64_t bytes, std::uint64_t sent)> on_bytes = {};
   // Decides whether the file arrives packed; null: it is the plain one.
   PackingJudge* packing = nullptr;
+  // The other tier, as it was seen last: files that it has are linked (shared_files.h). May be
+  // null.
+  const RunListing* there = nullptr;
 };
 
 struct CopyRequest {
@@ -34,7 +38,7 @@ struct CopyRequest {
   const ManifestFile& file;
   TierStore& to;
   IfTaken if_taken = IfTaken::kRefuse;
-  std::string directory = {};  // of the copy; empty: as in `from`
+  std::string to_name = {};  // of the copy, below the run's root; empty: as in `from`
 };
 
 // The bytes are durable on return, the name after settle(). kCorrupt: the file differs from its

@@ -2,12 +2,13 @@
 // its names, so that two flushers write the same.
 //
 //  1  The run's record and claims are there, by copy_history(): the caller has done it.
-//  2  Each file that is not there yet: blocks checked, whole, durable, named. Those of other nodes
-//     are theirs to bring.
+//  2  Each file that is not there yet: blocks checked, whole, durable, named; or shared with an
+//     earlier attempt there (shared_files.h). Those of other nodes are theirs to bring.
 //  3  Settle the names: those of the files, those that another flusher gave and died over, and that
 //     of the attempt's directory.
-//  4  Nobody continues the run from the far tier; all files are still there. If some came from
-//     other nodes, their names are settled, too: their flusher may have died before it did.
+//  4  Nobody continues the run from the far tier; all files are still there, and stay if they are
+//     referred to. If some came from other nodes, their names are settled, too: their flusher may
+//     have died before it did.
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
 //  6  The files and the nearer manifest are there still: a deletion may have come in between, and
@@ -24,6 +25,7 @@
 #include "manifest/commit.h"
 #include "manifest/record_file.h"
 #include "tiering/history_copy.h"
+#include "tiering/shared_files.h"
 
 namespace deepfreeze {
 namespace {
@@ -39,13 +41,14 @@ Status bring_file(Vfs& from, const Manifest& manifest, const ManifestFile& file,
     if (settings.on_bytes) settings.on_bytes(file.bytes, 0);
     return {};
   }
-  Status copied =
-      copy_sealed_file({.from = from, .manifest = manifest, .file = file, .to = to}, settings);
+  CopyRequest request{.from = from, .manifest = manifest, .file = file, .to = to};
+  DF_TRY(const bool is_shared, share_file(request, settings));
+  if (is_shared) return {};
+  Status copied = copy_sealed_file(request, settings);
   if (copied || copied.error().code() != ErrorCode::kExists) return copied;
   if (has_sealed_file(to.view(), manifest, file)) return {};  // another flusher was faster
-  return copy_sealed_file(
-      {.from = from, .manifest = manifest, .file = file, .to = to, .if_taken = IfTaken::kReplace},
-      settings);
+  request.if_taken = IfTaken::kReplace;
+  return copy_sealed_file(request, settings);
 }
 
 // Step 5.
@@ -113,6 +116,10 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
   DF_TRY_VOID(bring_files(from, manifest, to, settings, share));
   if (near != nullptr) DF_TRY_VOID(check_same_history(*near, to.view()));
   if (share == FlushShare::kOfNode) DF_TRY_VOID(await_others(manifest, to));
+  for (const ManifestFile& file : manifest.files) {
+    DF_TRY_VOID(
+        secure_reference({.from = from, .manifest = manifest, .file = file, .to = to}, settings));
+  }
   DF_TRY_VOID(check_all_there(manifest, to.view()));
   DF_TRY_VOID(read_own_manifest(from, manifest));
   DF_FAIL_POINT("flush.checked");

@@ -409,7 +409,8 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
                                        worker.report.note_sent(bytes, sent);
                                        worker.progressed = Monotonic::now();
                                      },
-                                 .packing = worker.packing()};
+                                 .packing = worker.packing(),
+                                 .there = tiers[round.number + 1].listing.get()};
   std::optional<Error> passing;  // rather than this one: it may be over at the next try
   std::optional<Error> last;
   for (std::size_t source = 0; source <= round.number; ++source) {

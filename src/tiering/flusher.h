@@ -159,6 +159,8 @@ class Flusher {
     std::vector<std::pair<AttemptName, Monotonic::time_point>> shared;
     bool is_near_told = false;  // its own thread's: a deletion that fails is told of once
     bool is_far_told = false;
+    bool is_swept = false;  // its own thread's: of files that no checkpoint refers to
+    bool is_sweep_told = false;
 
     // The rest is guarded by mutex_.
     TierReport report;
@@ -223,6 +225,7 @@ class Flusher {
   void collect_near(const Round& round);
   void collect_far(const Round& round);
   void remove_partial(const Round& round, const RunListing& there);
+  static void sweep(Worker& worker, const RunListing& there);
   [[nodiscard]] bool is_failing(const Worker& worker) const;
   [[nodiscard]] bool is_there_now(std::size_t number, const AttemptName& name) const;
   // By tier.

@@ -10,6 +10,7 @@
 #include "tiering/flush.h"
 #include "tiering/flusher.h"
 #include "tiering/history_copy.h"
+#include "tiering/shared_files.h"
 
 namespace deepfreeze {
 
@@ -65,13 +66,25 @@ void Flusher::collect_far(const Round& round) {
   const auto there = copy_history(*near, *round.near, *worker.tier.store);
   if (!there) return;  // the next pass tells
   remove_partial(round, *there);
+  sweep(worker, *there);
   const auto held = [&](const RunListing&) {
     return held_on(seen(round.listing), round.number + 1);
   };
   const auto collected =
       collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
+  if (collected && !collected->removed.empty()) worker.is_swept = false;
   if (std::exchange(worker.is_far_told, !collected) || collected) return;
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
+}
+
+// After deletions; and once, since another process may have died before it did.
+void Flusher::sweep(Worker& worker, const RunListing& there) {
+  if (worker.is_swept) return;
+  const Status swept = sweep_shared_files(*worker.tier.store, there);
+  worker.is_swept = swept.has_value();
+  if (std::exchange(worker.is_sweep_told, !swept) || swept) return;
+  log_warning("files that no checkpoint needs stay on " + worker.tier.place + ": " +
+              swept.error().message());
 }
 
 // Copies that a flush has begun and nobody will complete: they would fill the tier. The first tier

@@ -94,8 +94,11 @@ class Files {
     VfsTierStore store(to_);
     RateLimit unlimited(0);
     const std::atomic<bool> never{false};
-    const CopyRequest request = {
-        .from = from_, .manifest = manifest_, .file = file, .to = store, .directory = directory_};
+    const CopyRequest request = {.from = from_,
+                                 .manifest = manifest_,
+                                 .file = file,
+                                 .to = store,
+                                 .to_name = join_name(directory_, file.name)};
     DF_TRY_VOID(copy_sealed_file(request, {.rate = unlimited, .stop = never}));
     bytes_copied_ += file.bytes;
     return {};

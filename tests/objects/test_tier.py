@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from . import faults
 from .fault_proxy import When, matching
 from .faults import Fault
 from .kills import kill_in_flush
-from .stored_run import SECONDS, StoredRun, state_at, values_of
+from .stored_run import LARGE, SECONDS, StoredRun, state_at, values_of
 
 SMALL = 1 << 16  # bytes: one PUT
 PART = matching("PUT", "*.safetensors", "partNumber=")
@@ -51,6 +52,42 @@ def test_another_machine_goes_on_from_the_store_alone(run: StoredRun) -> None:
         assert handle is not None
         handle.wait("durable", SECONDS)
     assert run.restored() == (3, values_of(state_at(3)))
+
+
+def test_a_base_that_does_not_change_is_sent_twice(run: StoredRun) -> None:
+    """The further checkpoints refer to it, and go without it."""
+
+    def state(step: int) -> dict[str, Any]:
+        return {"base": state_at(7), "head": state_at(step, SMALL)}
+
+    with run.opened() as ckpt:
+        for step in range(1, 8):
+            handle = ckpt.save(step, state(step))
+            assert handle is not None
+            handle.wait("durable", SECONDS)
+            assert step < 7 or handle.status().bytes_shared > LARGE
+    objects = run.objects()
+    (shared,) = (name for name in objects if name.startswith("shared/"))
+    assert len(objects[shared]) > LARGE
+    newest = [size for name, size in sizes(objects) if name.startswith("step-000000000007")]
+    assert sum(newest) < LARGE / 10
+    deepfreeze("verify", run.url)
+    shutil.rmtree(run.near)
+    found = {"base": state_at(0), "head": state_at(0, SMALL)}
+    with run.opened() as ckpt:
+        assert ckpt.restore(found) == 7
+        handle = ckpt.save(8, {"head": found["head"]})
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    assert values_of(found["base"]) == values_of(state_at(7))
+    assert values_of(found["head"]) == values_of(state_at(7, SMALL))
+    deepfreeze("gc", run.url, "--keep-last", "1")
+    assert not [name for name in run.objects() if name.startswith("shared/")]
+    deepfreeze("verify", run.url)
+
+
+def sizes(objects: dict[str, bytes]) -> list[tuple[str, int]]:
+    return [(name, len(content)) for name, content in objects.items()]
 
 
 AWAY = [  # in the middle of a restore
