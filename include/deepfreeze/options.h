@@ -150,10 +150,13 @@ struct Options {
   // values are NaN or infinite: one more pass over it, behind training. A checkpoint that holds
   // such values is then never Keep::Best, and does not push out the newest that holds none.
   bool statistics = false;
-  // Tensors that have not changed for some saves, of 16 MB and a tenth of the state at least, get a
-  // file of their own, which later checkpoints share by hard links. They are compared byte by byte
-  // with the save before. Not for tensors on devices, nor for a state larger than arena_bytes_max.
+  // Tensors that have not changed for some saves get a file of their own, which later checkpoints
+  // share by hard links. They are compared byte by byte with the save before. Not for tensors on
+  // devices, nor for a state larger than arena_bytes_max.
   bool reuse_unchanged = true;
+  // Such a file has so many bytes, and a tenth of the state, at least: one more file costs each
+  // save a sync, and so does a new division of the state.
+  std::uint64_t reuse_bytes_min = 16'000'000;
   // Compares the copies that several ranks have: a part with every save, and all of it within this
   // many saves of the run (more if it is over 60 GB or 240,000 tensors); 0: never. It costs each
   // rank a copy of that part, which also takes room in arena_bytes_max. Rank 0's value counts.

@@ -184,6 +184,7 @@ class Engine:
         arena_bytes_max: int | None = None,
         statistics: bool = False,
         reuse_unchanged: bool = True,
+        reuse_bytes_min: int = 16_000_000,
         ranks: Ranks | None = None,
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,

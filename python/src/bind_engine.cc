@@ -160,8 +160,9 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
-                         bool statistics, bool reuse_unchanged, nb::object ranks,
-                         double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
+                         bool statistics, bool reuse_unchanged, std::uint64_t reuse_bytes_min,
+                         nb::object ranks, double commit_wait_max_seconds,
+                         std::uint32_t audit_saves, bool read_only,
                          const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
                          double drain_wait_max_seconds, std::optional<AgentForm> agent,
                          std::optional<std::string> nodes) {
@@ -191,6 +192,7 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
   options.arena_bytes_max = arena_bytes_max;
   options.statistics = statistics;
   options.reuse_unchanged = reuse_unchanged;
+  options.reuse_bytes_min = reuse_bytes_min;
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
@@ -402,20 +404,21 @@ void bind_engine(nb::module_& module) {
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, bool reuse_unchanged,
-             nb::object ranks, double commit_wait_max_seconds, std::uint32_t audit_saves,
-             bool read_only, const std::vector<TierForm>& tiers,
+             std::uint64_t reuse_bytes_min, nb::object ranks, double commit_wait_max_seconds,
+             std::uint32_t audit_saves, bool read_only, const std::vector<TierForm>& tiers,
              std::optional<std::uint64_t> bytes_max, double drain_wait_max_seconds,
              std::optional<AgentForm> agent, std::optional<std::string> nodes) {
             new (self) Checkpointer(open_engine(
                 path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
                 busy_wait_max_seconds, profile, arena_bytes_max, statistics, reuse_unchanged,
-                std::move(ranks), commit_wait_max_seconds, audit_saves, read_only, tiers, bytes_max,
-                drain_wait_max_seconds, std::move(agent), std::move(nodes)));
+                reuse_bytes_min, std::move(ranks), commit_wait_max_seconds, audit_saves, read_only,
+                tiers, bytes_max, drain_wait_max_seconds, std::move(agent), std::move(nodes)));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
-          "statistics"_a = false, "reuse_unchanged"_a = true, "ranks"_a = nb::none(),
+          "statistics"_a = false, "reuse_unchanged"_a = true,
+          "reuse_bytes_min"_a = Options().reuse_bytes_min, "ranks"_a = nb::none(),
           "commit_wait_max_seconds"_a = 600.0, "audit_saves"_a = 100, "read_only"_a = false,
           "tiers"_a = std::vector<TierForm>(), "bytes_max"_a = nb::none(),
           "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none(), "nodes"_a = nb::none())

@@ -73,8 +73,9 @@ struct Checkpointer::Impl {
         vfs(std::move(parts.vfs)),
         writer(std::move(parts.writer)),
         planner({.with_ranges = options.statistics}, !ranks.is_alone()),
-        reuse(options.reuse_unchanged && !is_on_nodes() ? std::make_optional<Reuse>()
-                                                        : std::nullopt),
+        reuse(options.reuse_unchanged && !is_on_nodes()
+                  ? std::make_optional<Reuse>(ColdRules{.bytes_min = options.reuse_bytes_min})
+                  : std::nullopt),
         capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),

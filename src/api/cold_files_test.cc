@@ -287,6 +287,22 @@ TEST_F(ColdFilesTest, AreNotMadeIfTheOptionIsOff) {
   for (std::uint64_t step = 1; step <= 8; ++step) EXPECT_EQ(save(run, step).bytes_shared, 0U);
 }
 
+TEST_F(ColdFilesTest, HaveAsManyBytesAsTheOptionSaysAtLeast) {
+  constexpr std::uint64_t kBytes = 40'000;
+  state_.frozen.resize(kBytes / sizeof(float));
+  state_.trained.resize(1'000);
+  for (const std::uint64_t bytes_min : {kBytes + 1, kBytes}) {
+    fs::remove_all(run_);
+    Checkpointer run = open({.reuse_bytes_min = bytes_min});
+    SaveStatus status;
+    for (std::uint64_t step = 1; step <= 8; ++step) {
+      state_.trained.front() = static_cast<float>(step);
+      status = save_as_it_is(run, step);
+    }
+    EXPECT_EQ(status.bytes_shared, bytes_min == kBytes ? kBytes : 0);
+  }
+}
+
 TEST_F(ColdFilesTest, AreReadByANewProcessThatGoesOn) {
   std::uint64_t last = 0;
   {

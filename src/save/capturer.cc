@@ -13,7 +13,6 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/layout.h"
-#include "save/cold_tensors.h"
 
 namespace deepfreeze {
 namespace {
@@ -87,7 +86,8 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevice
       devices_(devices),
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
-      reuses_(options.reuse_unchanged),
+      reuse_bytes_min_(options.reuse_unchanged ? std::optional(options.reuse_bytes_min)
+                                               : std::nullopt),
       arena_(options.agent ? Arena::Kind::kShared : Arena::Kind::kOwn),
       profile_(options.profile, cores_of_this_process()),
       copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
@@ -161,7 +161,8 @@ Status Capturer::prewarm(const SavePlan& plan) {
 // A cold file begins at a slab: with one more, the arena need not grow when it comes.
 std::uint64_t Capturer::room_for(const SavePlan& plan) const {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
-  const bool may_grow = reuses_ && bytes >= ColdRules().bytes_min && plan.table->cold_files == 0 &&
+  const bool may_grow = reuse_bytes_min_ && bytes >= *reuse_bytes_min_ &&
+                        plan.table->cold_files == 0 &&
                         memory_bytes(bytes + kSlabBytes, arena_bytes_max_) == bytes + kSlabBytes;
   return may_grow ? bytes + kSlabBytes : bytes;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -118,7 +119,7 @@ class Capturer {
   CudaDevices& devices_;
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
-  const bool reuses_;
+  const std::optional<std::uint64_t> reuse_bytes_min_;  // absent: each file is written anew
   Arena arena_;
   KeptImage kept_;  // of the thread that has the arena
   std::function<void(int fd)> on_new_arena_;

@@ -7,6 +7,8 @@
 namespace deepfreeze {
 
 struct Reuse {
+  explicit Reuse(ColdRules rules = {}) : tensors(rules) {}
+
   ColdTensors tensors;  // of the thread that has the arena
   ColdFiles files;      // of the engine's worker
 };

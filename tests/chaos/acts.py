@@ -146,9 +146,11 @@ class Acts:
         self._restore_and_save()
 
     def _damage(self, newest: Held) -> None:
-        pattern = self._draw.choice(["*.safetensors", "manifest.json"])
+        # Of a file that checkpoints share, another copy would be restored.
+        own_data = "*-0-of-?.safetensors"
+        pattern = self._draw.choice([own_data, "manifest.json"])
         if self._on.lie == "damage":
-            pattern = "*.safetensors"  # the oracle itself reads manifests
+            pattern = own_data  # the oracle itself reads manifests
         else:
             self._on.oracle.spoiled[newest.directory] = newest.point
         (file,) = (self._on.run / newest.directory).glob(pattern)

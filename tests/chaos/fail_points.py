@@ -36,14 +36,10 @@ def fail_points_of_ranks() -> list[str]:
     return [name for name in fail_points() if name.startswith("await.")]
 
 
-def fail_points_of_large_states() -> list[str]:
-    """Passed if 16 MB do not change; tests/crash/linked_life_test.cc cuts the power around it."""
-    return ["save.cold_linked", "tier.linked"]
-
-
 def fail_points_of_object_stores() -> list[str]:
     """Passed on a tier without hard links; src/tiering/shared_files_test.cc ends there."""
-    return [name for name in fail_points() if name.startswith("sweep.")] + [
+    return [
+        *(name for name in fail_points() if name.startswith("sweep.")),
         "flush.referred",
         "flush.shared",
     ]
@@ -51,11 +47,7 @@ def fail_points_of_object_stores() -> list[str]:
 
 def fail_points_of_one() -> list[str]:
     """All others."""
-    others = {
-        *fail_points_of_ranks(),
-        *fail_points_of_large_states(),
-        *fail_points_of_object_stores(),
-    }
+    others = {*fail_points_of_ranks(), *fail_points_of_object_stores()}
     return sorted(set(fail_points()) - others)
 
 

@@ -79,6 +79,7 @@ class Tally:
     ended_before: int = 0  # before its random moment
     restored: Counter[str] = field(default_factory=Counter)
     checkpoints: int = 0  # acknowledged in all
+    linked: int = 0  # found after a kill, whole, with a file that an earlier one wrote
     left_out: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -89,16 +90,19 @@ def die(case: Case, kill: Kill, draw: random.Random, seconds: float) -> bool:
     if not kill.point:
         killed, _ = case.live(kill_after=draw.uniform(0, seconds), steps=STEPS_AT_MOST)
         return killed
-    armed = f"{kill.point}=kill@{kill.at_pass}"
+    # The points of links have no pass before.
+    before = 0 if kill.point.startswith("save.") else way.saves_before
+    armed = f"{kill.point}=kill@{before + kill.at_pass}"
     if way.program:
         return case.program(way.program, armed) == -signal.SIGKILL
-    killed, _ = case.live(fail_points=";".join(filter(None, (way.also, armed))))
+    steps = way.saves_before + STEPS
+    killed, _ = case.live(steps=steps, fail_points=";".join(filter(None, (way.also, armed))))
     return killed
 
 
 def check_after(case: Case, kill: Kill, tally: Tally) -> None:
     """The dead one's successors."""
-    case.check_whole()
+    tally.linked += case.check_whole()
     if WAYS[kill.way].program:
         case.check_look()
         finish_program(case, WAYS[kill.way])
@@ -221,7 +225,7 @@ class Trials:
             self.tally.faults.append(f"{way}: {point} was never reached")
 
     def at_random_moment(self) -> None:
-        way = self._draw.choice(["new run", "after a kill"])
+        way = self._draw.choice(["new run", "after a kill", "sharing files"])
         self.tally.ended_before += not self.carry_out(Kill(way))
 
     def later_pass(self) -> int:
@@ -267,6 +271,7 @@ def describe(tally: Tally) -> str:
             f"checkpoints     {tally.checkpoints} acknowledged, none lost, none mixed"
             if not tally.faults
             else f"faults          {len(tally.faults)}",
+            f"linked          {tally.linked} checkpoints with an earlier one's file, whole",
             f"later passes    {tally.not_passed_again} did not come",
             *(f"LEFT OUT: {each}" for each in tally.left_out),
         ]

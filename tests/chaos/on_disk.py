@@ -21,8 +21,15 @@ class Held:
     directory: str
 
     def digests(self, run: Path) -> Digests:
-        (file,) = (run / self.directory).glob("*.safetensors")
-        return digests_of_file(file)
+        found: Digests = {}
+        for file in (run / self.directory).glob("*.safetensors"):
+            found |= digests_of_file(file)
+        return found
+
+    def has_linked_file(self, run: Path) -> bool:
+        """One that an earlier checkpoint wrote; that one may be gone."""
+        manifest = json.loads((run / self.directory / "manifest.json").read_text())
+        return any("origin" in file for file in manifest["files"])
 
 
 def held(run: Path, damaged: Collection[str] = ()) -> list[Held]:

@@ -22,6 +22,10 @@ Digests = dict[str, str]  # of tensors, by the keys under which they are stored
 # state has more than one slab of 4 MiB.
 SIZES = {"small": (60_000, 20_000, 1_000, 7), "wide": (560_000, 20_000, 1_000, 7)}
 EXTRA_ELEMENTS = 1_250
+# A tensor that changes in each so many steps only, large enough for a file that checkpoints share.
+FROZEN = "frozen"
+FROZEN_ELEMENTS = {"small": 24_000, "wide": 1_200_000}
+FROZEN_STEPS = 24
 
 
 @dataclass(frozen=True, order=True)
@@ -41,7 +45,7 @@ class World:
 
     def elements(self) -> dict[str, int]:
         """The number of elements of each tensor."""
-        counts = {"extra": EXTRA_ELEMENTS}
+        counts = {"extra": EXTRA_ELEMENTS, FROZEN: FROZEN_ELEMENTS[self.size]}
         for index, count in enumerate(SIZES[self.size]):
             counts[f"model.{index}"] = counts[f"optim.state.{index}.moment"] = count
         return counts
@@ -50,9 +54,10 @@ class World:
         return 4 * sum(self.elements().values())
 
     def bytes_at(self, point: Point, key: str) -> bytes:
-        source = numpy.random.default_rng(
-            [self.seed, point.life, point.step, zlib.crc32(key.encode())]
-        )
+        of_point = [point.life, point.step]
+        if key == FROZEN:  # of no life: a restore does not change it
+            of_point = [point.step // FROZEN_STEPS]
+        source = numpy.random.default_rng([self.seed, *of_point, zlib.crc32(key.encode())])
         return source.bytes(4 * self.elements()[key])
 
 
@@ -106,6 +111,7 @@ class Live:
         self._point = Point(0, 0)
         self._model = nn.ParameterList([torch.zeros(count) for count in SIZES[world.size]])
         self._extra = torch.zeros(EXTRA_ELEMENTS)
+        self._frozen = torch.zeros(FROZEN_ELEMENTS[world.size])
         self.optim = Replay(self._model.parameters(), self._write)
         for parameter in self._model:
             self.optim.state[parameter]["moment"] = torch.zeros_like(parameter)
@@ -114,6 +120,7 @@ class Live:
             "model": self._model,
             "optim": self.optim,
             "extra": self._extra,
+            FROZEN: self._frozen,
             "at": self._at,
         }
         self.advance(self._point)
@@ -122,6 +129,7 @@ class Live:
         self._point = point
         self.optim.step()
         self._fill(self._extra, "extra")  # not attached: captured before save() returned
+        self._fill(self._frozen, FROZEN)
         self._at.update(life=point.life, step=point.step)
 
     def _write(self) -> None:
@@ -148,5 +156,5 @@ class Live:
         return Point(self._at["life"], self._at["step"])
 
     def digests(self) -> Digests:
-        tensors = {**self._guarded(), "extra": self._extra}
+        tensors = {**self._guarded(), "extra": self._extra, FROZEN: self._frozen}
         return {key: digest(tensor.numpy().tobytes()) for key, tensor in tensors.items()}

@@ -55,6 +55,7 @@ def train(plan: Plan, say: Say) -> None:
         os.environ["DEEPFREEZE_IO"] = plan.io
     import deepfreeze as df
 
+    share_small_files()
     torch.set_num_threads(1)
     logging.getLogger("deepfreeze").setLevel(logging.ERROR)  # fallbacks are reported below
     try:
@@ -74,6 +75,14 @@ def train(plan: Plan, say: Say) -> None:
     save_all(plan, ckpt, live, start, say)
     ckpt.close()
     say("ended")
+
+
+def share_small_files() -> None:
+    """Also these states are large enough for it: users have no such option."""
+    from deepfreeze import _core
+
+    small = functools.partial(_core.Engine, reuse_bytes_min=1)
+    _core.Engine = small  # type: ignore[assignment, misc]
 
 
 def restore(plan: Plan, ckpt: df.Checkpointer, live: Live, say: Say) -> int:

@@ -22,6 +22,7 @@ from .trainer import Plan, look, train
 
 KEEP = 2
 STEPS = 4  # of a trainer that is to be killed
+SAVES_TO_SHARE = 5  # those of a process that link no file of an earlier one
 HOUR_SECONDS = 3600
 
 
@@ -54,12 +55,14 @@ class Case:
         (found,) = (self.run / held(self.run)[0].directory).glob(pattern)
         return found
 
-    def check_whole(self) -> None:
-        """Every checkpoint that stands on disk, and that those are there that must be."""
+    def check_whole(self) -> int:
+        """Every checkpoint that stands on disk, and that those are there that must be; how many
+        have a linked file."""
         found = held(self.run, self.oracle.spoiled)
         self.oracle.check_held(found)
         for each in found:
             self.oracle.check_bytes(each.point, each.digests(self.run), each.directory)
+        return sum(each.has_linked_file(self.run) for each in found)
 
     def check_look(self) -> None:
         """Checks a reader's load, which changes nothing."""
@@ -133,12 +136,16 @@ class Way:
     prefixes: tuple[str, ...]
     also: str = ""  # the further fault in the trainer that dies
     program: tuple[str, ...] = ()  # it dies instead of a trainer
+    saves_before: int = 0  # of the trainer, before it shares files; its later passes are meant
 
 
 TRAINING = ("claim.", "part.", "commit.", "remove.", "capture.", "handover.")
 WAYS = {
     "new run": Way(nothing, ("run.", "node.", *TRAINING)),
     "after a kill": Way(died_sealed, ("abort.", *TRAINING)),
+    "sharing files": Way(
+        nothing, ("save.", "part.", "commit.", "remove."), saves_before=SAVES_TO_SHARE
+    ),
     "failing disk": Way(
         three_steps, ("abort.", "remove."), also="commit.parts_checked=error:EIO@2"
     ),

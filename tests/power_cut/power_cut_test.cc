@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <set>
@@ -34,7 +35,8 @@ constexpr std::uint32_t kTimerMillisecondsMax = 40;
 constexpr std::uint32_t kFailPointMillisecondsMax = 400;
 constexpr std::uint32_t kDeathMilliseconds = 60'000;
 constexpr std::uint64_t kCutsThorough = 1'000;
-constexpr int kPassesMax = 8;  // of a fail point, until the trainer dies at it
+constexpr std::size_t kSavesToShare = 6;  // the sixth of a process links files of its second copy
+constexpr int kPassesMax = 12;            // of a fail point, until the trainer dies at it
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -49,6 +51,13 @@ Words delete_debris_of(const std::filesystem::path& run) {
 Words repair_of(const std::filesystem::path& run) { return {"doctor", run.string(), "--repair"}; }
 Words scrub_of(const std::filesystem::path& run) { return {"scrub", run.string()}; }
 
+// A file of it was linked; the checkpoint that it came from may be gone.
+bool has_linked_file(const CheckpointInfo& info) {
+  std::ifstream stream(std::filesystem::path(info.path) / "manifest.json");
+  const std::string text{std::istreambuf_iterator(stream), {}};
+  return text.contains(R"("origin":)");
+}
+
 // The fail points of the sources that were not passed; printed, so that nobody takes them for
 // tried.
 std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
@@ -61,14 +70,12 @@ std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
 }
 
 // These need several ranks (tests/ranks kills there), attached tensors (the disk has no part in it;
-// tests/chaos kills there), io_uring, tensors of 16 MB that do not change
-// (tests/crash/linked_life_test cuts the power there), a fork (its own tests fail there), or an
-// object store (tiering/shared_files_test ends there).
+// tests/chaos kills there), io_uring, a fork (its own tests fail there), or an object store
+// (tiering/shared_files_test ends there).
 std::set<std::string> not_passed_here() {
-  std::set<std::string> names = {"await.published", "await.synced",   "capture.background",
-                                 "fork.file",       "fork.synced",    "save.cold_linked",
-                                 "tier.linked",     "flush.referred", "flush.shared",
-                                 "sweep.retired",   "sweep.removed"};
+  std::set<std::string> names = {"await.published", "await.synced",  "capture.background",
+                                 "fork.file",       "fork.synced",   "flush.referred",
+                                 "flush.shared",    "sweep.retired", "sweep.removed"};
   if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert("part.complete");
   return names;
 }
@@ -93,7 +100,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   // program's hands.
   [[nodiscard]] std::vector<std::string> record_fail_points() {
     fail_points::start_recording();
-    save_three_steps();
+    save_steps();
     leave_debris();  // by children: that records nothing
     EXPECT_EQ(call_program(delete_debris_of(run())), 0);
     EXPECT_EQ(call_program(scrub_of(run())), 0);
@@ -104,14 +111,15 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     return names;
   }
 
-  void save_three_steps() {
+  void save_steps() {
     auto opened =
         Checkpointer::open(run(), {.near = Near::kNode,
                                    .keep = {.last = 1},
                                    .tiers = {{.path = far_of(run()), .keep = {.last = 2}}},
-                                   .agent = no_agent()});
+                                   .agent = no_agent(),
+                                   .reuse_bytes_min = 1});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
-    for (std::uint64_t step = 1; step <= 3; ++step) {
+    for (std::uint64_t step = kSteadyFrom; step <= kSteadyFrom + kSavesToShare; ++step) {
       const StateOfStep state(step);
       const auto handle = opened->save({.step = step, .tensors = state.table()});
       ASSERT_TRUE(handle.has_value() && (*handle)->wait(Level::kDurable).has_value());
@@ -193,7 +201,9 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     const std::string name = at_fail_point ? names_[next_name_++ % names_.size()] : "";
     const TrainerPlan plan = at_fail_point ? way_to(name) : TrainerPlan{.run = run()};
     Trainer trainer(plan);
-    if (plan.program.empty()) trainer.wait_until_saving();
+    if (plan.program.empty()) {
+      trainer.wait_for_saves(random_() % 3 > 0 ? 1 : kSavesToShare + random_() % kSavesToShare);
+    }
     const auto patience = at_fail_point
                               ? kFailPointMillisecondsMax
                               : static_cast<std::uint32_t>(random_() % kTimerMillisecondsMax);
@@ -222,6 +232,8 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
       const auto checkpoint = open_checkpoint(info);
       ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message();
       EXPECT_EQ(StateOfStep(info.step).difference(*checkpoint).what, "") << "step " << info.step;
+      EXPECT_TRUE(checkpoint->mended().empty()) << "another step's copy was read: " << info.step;
+      linked_ += has_linked_file(info) ? 1 : 0;
     }
     const std::uint64_t newest = found->empty() ? 0 : found->front().step;
     EXPECT_GE(newest, acknowledged_);
@@ -264,6 +276,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   std::uint64_t durable_ = 0;       // and on the tier
   std::uint64_t acknowledgements_ = 0;
   std::uint64_t died_at_fail_point_ = 0;
+  std::uint64_t linked_ = 0;  // checkpoints found after cuts that have a linked file
 };
 
 TEST_P(PowerCut, LosesNothingThatWasAcknowledged) {
@@ -282,12 +295,15 @@ TEST_P(PowerCut, LosesNothingThatWasAcknowledged) {
     ASSERT_NO_FATAL_FAILURE(expect_all_is_well());
     ASSERT_FALSE(HasFailure());  // the first one tells most
   }
-  std::printf("%s: %llu cuts, %llu of them at fail points, %llu checkpoints acknowledged\n",
-              GetParam().name, static_cast<unsigned long long>(cuts),
-              static_cast<unsigned long long>(died_at_fail_point_),
-              static_cast<unsigned long long>(acknowledgements_));
+  std::printf(
+      "%s: %llu cuts, %llu of them at fail points, %llu checkpoints acknowledged, %llu with "
+      "linked files looked at\n",
+      GetParam().name, static_cast<unsigned long long>(cuts),
+      static_cast<unsigned long long>(died_at_fail_point_),
+      static_cast<unsigned long long>(acknowledgements_), static_cast<unsigned long long>(linked_));
   report_never_reached(cuts);
   EXPECT_GT(acknowledgements_, cuts / 2);
+  EXPECT_GT(linked_, cuts / 10) << "few links were tried";
 }
 
 // The descriptor is from before: XFS calls the system's own fsync of it a success.

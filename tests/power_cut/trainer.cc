@@ -21,6 +21,7 @@ namespace deepfreeze {
 namespace {
 
 constexpr int kReadyMilliseconds = 1'000;
+constexpr int kPollMilliseconds = 5;
 
 // The child's whole life. It neither returns nor unwinds: the test's objects are not its own.
 [[noreturn]] void train(const TrainerPlan& plan, int say) {
@@ -28,10 +29,11 @@ constexpr int kReadyMilliseconds = 1'000;
   if (!plan.fail_point.empty()) std::ignore = fail_points::arm(plan.fail_point);
   if (!plan.program.empty()) ::_exit(call_program(plan.program));
   Options options;
-  options.keep.last = 2;
+  options.keep.last = 3;  // two copies in turn: a file of two of them
   options.agent = no_agent();
   options.near = Near::kNode;
   options.tiers = {{.path = far_of(plan.run), .keep = {.last = 2}}};
+  options.reuse_bytes_min = 1;  // these states are small
   auto run = Checkpointer::open(plan.run, options);
   if (!run) ::_exit(2);
   const auto found = run->candidates();
@@ -80,7 +82,12 @@ void Trainer::collect(int wait_milliseconds) {
   }
 }
 
-void Trainer::wait_until_saving() { collect(kReadyMilliseconds); }
+void Trainer::wait_for_saves(std::size_t count) {
+  const auto until = Monotonic::now() + std::chrono::milliseconds(kReadyMilliseconds);
+  while (!wait_for_death(0) && acknowledged_.size() < count && Monotonic::now() < until) {
+    collect(kPollMilliseconds);
+  }
+}
 
 bool Trainer::wait_for_death(std::uint32_t milliseconds) {
   const auto until = Monotonic::now() + std::chrono::milliseconds(milliseconds);

@@ -38,8 +38,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   ~Trainer();  // kills it
 
-  // Waits until it saves, has died, or a second is over.
-  void wait_until_saving();
+  // Waits until so many are durable, it has died, or a second is over.
+  void wait_for_saves(std::size_t count);
   [[nodiscard]] bool wait_for_death(std::uint32_t milliseconds);
   [[nodiscard]] bool was_killed() const;  // and did not end by itself
   void kill();

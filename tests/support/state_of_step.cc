@@ -9,13 +9,36 @@ namespace {
 
 constexpr std::size_t kTensorsMax = 6;
 constexpr std::size_t kSmallWordsMax = 2'000;
-constexpr std::size_t kLargeWords = 800'000;  // more than a slab
-constexpr std::uint64_t kLargeEvery = 7;      // steps
+constexpr std::size_t kLargeWords = 800'000;      // more than a slab
+constexpr std::uint64_t kLargeEvery = 7;          // steps
+constexpr std::uint64_t kFarApart = 1ULL << 32U;  // seeds of two tensors
 
-std::vector<std::size_t> sizes_at(std::uint64_t step, std::mt19937_64& random) {
+// Steps of a cycle: the first ones have other tensors each, the others the same ones.
+constexpr std::uint64_t kCycleSteps = 32;
+constexpr std::uint64_t kFrozenChangesAt =
+    24;  // the first tensor, in which only steady steps agree
+constexpr std::size_t kFrozenWordsMin = 2'000;
+constexpr std::uint64_t kLargeCycles = 3;
+
+bool is_steady(std::uint64_t step) { return step % kCycleSteps >= kSteadyFrom; }
+std::uint64_t cycle_begin(std::uint64_t step) { return step / kCycleSteps * kCycleSteps; }
+
+std::uint64_t frozen_since(std::uint64_t step) {
+  if (!is_steady(step)) return step;
+  return cycle_begin(step) +
+         (step % kCycleSteps < kFrozenChangesAt ? kSteadyFrom : kFrozenChangesAt);
+}
+
+bool is_large(std::uint64_t step) {
+  return is_steady(step) ? step / kCycleSteps % kLargeCycles == 1 : step % kLargeEvery == 0;
+}
+
+std::vector<std::size_t> sizes_at(std::uint64_t step) {
+  std::mt19937_64 random(is_steady(step) ? cycle_begin(step) + kSteadyFrom : step);
   std::vector<std::size_t> sizes(1 + random() % kTensorsMax);
   for (std::size_t& size : sizes) size = random() % kSmallWordsMax;
-  if (step % kLargeEvery == 0) sizes.front() = kLargeWords + random() % kSmallWordsMax;
+  if (is_steady(step)) sizes.front() += kFrozenWordsMin;
+  if (is_large(step)) sizes.front() = kLargeWords + random() % kSmallWordsMax;
   return sizes;
 }
 
@@ -28,8 +51,9 @@ std::span<const std::byte> bytes_of(const std::vector<std::uint64_t>& words) {
 }  // namespace
 
 StateOfStep::StateOfStep(std::uint64_t step) : step_(step) {
-  std::mt19937_64 random(step);
-  for (const std::size_t size : sizes_at(step, random)) {
+  for (const std::size_t size : sizes_at(step)) {
+    std::mt19937_64 random(tensors_.empty() ? frozen_since(step)
+                                            : step + tensors_.size() * kFarApart);
     std::vector<std::uint64_t>& words = tensors_.emplace_back(size);
     for (std::uint64_t& word : words) word = random();
   }

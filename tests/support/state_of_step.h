@@ -15,7 +15,11 @@ struct Difference {
   std::string what;      // empty: none
 };
 
-// Tensors whose number, sizes and every byte follow from the step.
+// The first step of which the next ones have the same tensors; see StateOfStep.
+inline constexpr std::uint64_t kSteadyFrom = 8;
+
+// Tensors whose number, sizes and every byte follow from the step. In 24 of 32 steps number and
+// sizes are the same, and the first tensor changes once.
 class StateOfStep {
  public:
   explicit StateOfStep(std::uint64_t step);
