@@ -19,9 +19,9 @@ void ColdFiles::forget() {
   turn_ = 0;
 }
 
-bool ColdFiles::is_due(const Copy& copy) {
-  return copy.sources.empty() || copy.saves >= kColdSavesMax ||
-         Monotonic::now() - copy.written >= kColdAgeMax;
+bool ColdFiles::is_due(const Copy& copy) const {
+  return copy.sources.empty() || copy.saves >= limits_.saves_max ||
+         Monotonic::now() - copy.written >= limits_.age_max;
 }
 
 ColdFiles::Turn ColdFiles::next_turn() const {

@@ -21,13 +21,17 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kColdCopies = 2;
 // A copy is written anew after so many saves or so much time: disks lose bits of old files.
-inline constexpr std::uint64_t kColdSavesMax = 100;
-inline constexpr std::chrono::hours kColdAgeMax{24};
+struct ColdLimits {
+  std::uint64_t saves_max = 100;
+  std::chrono::hours age_max{24};
+};
 // Attempts that are tried as the source of a link; others may have been deleted.
 inline constexpr std::size_t kColdSourcesMax = 8;
 
 class ColdFiles {
  public:
+  explicit ColdFiles(ColdLimits limits = {}) : limits_(limits) {}
+
   // Which copy a save has, and whether it has to write it.
   struct Turn {
     std::size_t copy = 0;
@@ -63,8 +67,9 @@ class ColdFiles {
     std::uint64_t saves = 0;  // since it was written
     Monotonic::time_point written;
   };
-  [[nodiscard]] static bool is_due(const Copy& copy);
+  [[nodiscard]] bool is_due(const Copy& copy) const;
 
+  const ColdLimits limits_;
   std::shared_ptr<const TablePlan> table_;  // null: there are none
   Origin origin_;
   std::vector<EncodedHeader> headers_;  // by cold file

@@ -12,9 +12,10 @@ class ColdFilesState : public testing::Test {
   ColdFilesState() { files_.begin(table_, {.run_id = "00000000000000aa"}, {}); }
 
   // One committed save; returns the copy that it has, or -1 if it wrote one.
-  int save(std::uint64_t step) {
-    const ColdFiles::Turn turn = files_.next_turn();
-    files_.note(turn, {step, step}, turn.must_write);
+  int save(std::uint64_t step) { return save(files_, step); }
+  static int save(ColdFiles& files, std::uint64_t step) {
+    const ColdFiles::Turn turn = files.next_turn();
+    files.note(turn, {step, step}, turn.must_write);
     return turn.must_write ? -1 : static_cast<int>(turn.copy);
   }
 
@@ -41,6 +42,12 @@ TEST_F(ColdFilesState, ACopyIsWrittenAnewAfterAHundredSaves) {
   }
   EXPECT_EQ(written, (std::multiset<std::uint64_t>{1, 2, 101, 102, 201, 202, 301, 302}));
   EXPECT_EQ(files_.sources(0).back().step, 301U) << "older attempts have the old copy";
+}
+
+TEST_F(ColdFilesState, ACopyIsWrittenAnewOnceItIsOld) {
+  ColdFiles files({.age_max = {}});
+  files.begin(table_, {}, {});
+  for (std::uint64_t step = 1; step <= 4; ++step) EXPECT_EQ(save(files, step), -1);
 }
 
 TEST_F(ColdFilesState, OnlyTheNewestSourcesAreKept) {

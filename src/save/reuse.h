@@ -7,7 +7,7 @@
 namespace deepfreeze {
 
 struct Reuse {
-  explicit Reuse(ColdRules rules = {}) : tensors(rules) {}
+  explicit Reuse(ColdRules rules = {}, ColdLimits limits = {}) : tensors(rules), files(limits) {}
 
   ColdTensors tensors;  // of the thread that has the arena
   ColdFiles files;      // of the engine's worker

@@ -135,16 +135,21 @@ Result<Forked> fork_into(Vfs& from, const Manifest& manifest, Vfs& to, const Ide
 }  // namespace
 
 Result<Forked> fork_attempt(Vfs& from, const Manifest& manifest, const std::string& parent,
+                            Vfs& to) {
+  const ParentPoint point{.run = parent, .step = manifest.point.step};
+  DF_TRY(const Identity identity, begin_run(to, manifest, point));
+  auto forked = fork_into(from, manifest, to, identity, point);
+  if (forked) return forked;
+  std::ignore = remove_attempt(to, attempt_of(identity));
+  return std::unexpected(
+      forked.error().within(fmt::format("fork step {} into {}", point.step, to.path_of(""))));
+}
+
+Result<Forked> fork_attempt(Vfs& from, const Manifest& manifest, const std::string& parent,
                             const std::string& to) {
   DF_TRY_VOID(make_durable_directories(to));
   DF_TRY(const auto vfs, open_posix_vfs(to));
-  const ParentPoint point{.run = parent, .step = manifest.point.step};
-  DF_TRY(const Identity identity, begin_run(*vfs, manifest, point));
-  auto forked = fork_into(from, manifest, *vfs, identity, point);
-  if (forked) return forked;
-  std::ignore = remove_attempt(*vfs, attempt_of(identity));
-  return std::unexpected(
-      forked.error().within(fmt::format("fork step {} into {}", manifest.point.step, to)));
+  return fork_attempt(from, manifest, parent, *vfs);
 }
 
 }  // namespace deepfreeze

@@ -20,5 +20,8 @@ struct Forked {
 // a run already. After an error it has no checkpoint.
 [[nodiscard]] Result<Forked> fork_attempt(Vfs& from, const Manifest& manifest,
                                           const std::string& parent, const std::string& to);
+// As above, into a directory that is there, durably.
+[[nodiscard]] Result<Forked> fork_attempt(Vfs& from, const Manifest& manifest,
+                                          const std::string& parent, Vfs& to);
 
 }  // namespace deepfreeze

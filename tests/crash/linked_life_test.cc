@@ -1,20 +1,28 @@
-// Power cuts while checkpoints share files: whatever a cut leaves, no file of a listed step is
-// gone, each has its own bytes, and an acknowledged step is there unless newer ones replaced it.
+// Power cuts while checkpoints share files, are forked, and their parent is deleted: whatever a cut
+// leaves, no file of a listed step is gone, each has its own bytes, and an acknowledged step or
+// fork is there unless newer ones replaced it.
 //
 // DEEPFREEZE_LINK_STATES says how many disks are checked in all; DEEPFREEZE_LINK_SEED replays one
 // life.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
 #include "manifest/history.h"
+#include "manifest/record_file.h"
 #include "manifest/retention.h"
 #include "manifest/run_directory.h"
 #include "manifest/run_file.h"
@@ -22,7 +30,9 @@
 #include "restore/snapshot.h"
 #include "save/save_job.h"
 #include "support/aligned_bytes.h"
+#include "support/directory_vfs.h"
 #include "support/sim_disk.h"
+#include "tiering/fork.h"
 
 namespace deepfreeze::linked_life_test {
 namespace {
@@ -30,9 +40,11 @@ namespace {
 constexpr std::size_t kStates = DF_LINK_STATES;  // fewer under a sanitizer
 constexpr std::size_t kImagesMax = 60;
 constexpr std::size_t kFloats = 400;
-constexpr std::uint64_t kOperationsMax = 260;
-constexpr std::uint64_t kSavesMax = 9;
-constexpr std::size_t kStepsKept = 2;
+constexpr std::uint64_t kOperationsMax = 600;
+constexpr std::uint64_t kForkOperations = 32;  // so many and some more
+constexpr int kProcesses = 3;                  // in turn
+constexpr std::size_t kRunsMax = 4;
+constexpr int kActsMax = 60;
 
 std::optional<std::uint64_t> number_from(const char* variable) {
   const char* text = std::getenv(variable);
@@ -42,17 +54,38 @@ std::optional<std::uint64_t> number_from(const char* variable) {
 
 using Values = std::vector<float>;
 
-// The promises that were made about a run, beside its disk.
-struct Promises {
-  std::map<std::uint64_t, std::pair<Values, Values>> states;  // by attempt: frozen, trained
-  std::optional<std::uint64_t> acked;                         // the newest save
+using States = std::map<std::uint64_t, std::pair<Values, Values>>;  // by attempt: frozen, trained
+
+// A run, and the promises that were made about it.
+struct SharedRun {
+  std::string directory;
+  std::string parent = {};
+  std::optional<std::uint64_t> acked = {};  // the newest save
+};
+
+struct Counts {
+  std::size_t shared = 0;     // listed steps that share a file, over all disks
+  std::size_t orphans = 0;    // and steps of forks whose parent is gone
+  std::size_t forks = 0;      // acknowledged
+  std::size_t refreshes = 0;  // of a copy that was still good
 };
 
 // One process that saves a frozen and a trained tensor, in one thread.
 class Trainer {
  public:
-  Trainer(SimDisk& disk, Promises& promises, std::mt19937_64& random)
-      : disk_(disk), promises_(promises), random_(random) {}
+  Trainer(SimDisk& disk, SharedRun& run, States& states, std::mt19937_64& random)
+      : disk_(disk, run.directory),
+        run_(run),
+        states_(states),
+        random_(random),
+        frozen_(kFloats, static_cast<float>(random() % 1'000)) {
+    keep_.last = 1 + random() % 3;
+    if (random() % 3 == 0) keep_.every = 3;
+    ColdLimits limits;
+    if (random() % 2 == 0) limits.saves_max = 3 + random() % 4;
+    if (random() % 8 == 0) limits.age_max = {};
+    reuse_ = std::make_unique<Reuse>(ColdRules(), limits);
+  }
 
   Status begin() {
     DF_TRY(const RunRecord run, create_or_open_run(disk_, std::nullopt));
@@ -72,17 +105,22 @@ class Trainer {
 
   Status save() {
     for (float& value : trained_) value += 1;
-    if (random_() % 6 == 0) frozen_[random_() % kFloats] += 1;  // the tensor wakes
+    if (random_() % 10 == 0) frozen_[random_() % kFloats] += 1;  // the tensor wakes
     DF_TRY_VOID(planner_.accept(request()));
     DF_TRY_VOID(planner_.make_cold({true, false}));
     DF_TRY(const SavePlan plan, planner_.plan_save(request(), next_identity(), std::nullopt));
-    promises_.states[plan.identity.attempt_id] = {frozen_, trained_};
-    const Status saved = run_job(plan);
-    DF_TRY_VOID(saved);
-    promises_.acked = plan.identity.save_index;
-    DF_TRY_VOID(collect_garbage(disk_, {.last = kStepsKept, .every = {}, .best = {}}, {}));
+    states_[plan.identity.attempt_id] = {frozen_, trained_};
+    const ColdFiles::Turn turn = reuse_->files.next_turn();
+    const bool is_good =
+        reuse_->files.are_of(plan.table) && !reuse_->files.sources(turn.copy).empty();
+    DF_TRY_VOID(run_job(plan));
+    refreshes_ += is_good && turn.must_write ? 1 : 0;
+    run_.acked = plan.identity.save_index;
+    DF_TRY_VOID(collect_garbage(disk_, keep_, {}));
     return {};
   }
+  [[nodiscard]] const SharedRun& run() const { return run_; }
+  [[nodiscard]] std::size_t refreshes() const { return refreshes_; }
 
  private:
   [[nodiscard]] SaveRequest request() const {
@@ -106,8 +144,8 @@ class Trainer {
     const auto capture = std::make_shared<LiveCapture>(std::move(spec));
     const auto handle = make_handle_state(plan.identity.step);
     const auto job = std::make_shared<SaveJob>(
-        disk_, plan, image, SaveJobSettings{.write_engine = *engine_, .reuse = &reuse_}, capture,
-        handle);
+        disk_, plan, image, SaveJobSettings{.write_engine = *engine_, .reuse = reuse_.get()},
+        capture, handle);
     capture->belongs_to(job);
     capture->session().release_all();
     capture->session().help();
@@ -117,19 +155,114 @@ class Trainer {
     return SaveHandle(handle).wait(Level::kLocal);
   }
 
-  SimDisk& disk_;
-  Promises& promises_;
+  DirectoryVfs disk_;
+  SharedRun& run_;
+  States& states_;
   std::mt19937_64& random_;
   Identity identity_;
   std::uint64_t step_ = 0;
   std::uint64_t save_index_ = 0;
-  Values frozen_ = Values(kFloats, 1);
+  Values frozen_;
   Values trained_ = Values(kFloats, 2);
   SavePlanner planner_;
   AlignedBytes memory_{2 * kSlabBytes};
   KeptImage kept_;
-  Reuse reuse_;
+  Keep keep_;
+  std::unique_ptr<Reuse> reuse_;
+  std::size_t refreshes_ = 0;
   std::unique_ptr<WriteEngine> engine_;
+};
+
+Status remove_tree(Vfs& disk, const std::string& directory) {
+  DF_TRY(const std::vector<DirEntry> entries, disk.list(directory));
+  for (const DirEntry& entry : entries) {
+    const std::string name = join_name(directory, entry.name);
+    DF_TRY_VOID(entry.is_directory ? remove_tree(disk, name) : disk.remove_file(name));
+  }
+  return disk.remove_dir(directory);
+}
+
+// The users of one disk until its power is cut: a trainer, and somebody who forks and deletes runs.
+class Users {
+ public:
+  Users(SimDisk& disk, std::list<SharedRun>& runs, States& states, std::mt19937_64& random)
+      : disk_(disk), runs_(runs), states_(states), random_(random) {
+    cut_within(kOperationsMax);
+  }
+
+  Status act() {
+    const std::uint64_t drawn = random_() % 16;
+    if (trainer_ == nullptr || drawn == 0) return train_another();
+    if (drawn <= 2) return fork();
+    if (drawn == 3) return delete_another();
+    return trainer_->save();
+  }
+  [[nodiscard]] bool has_power() const { return disk_.operation_count() < cut_; }
+  [[nodiscard]] std::size_t forks() const { return forks_; }
+  [[nodiscard]] std::size_t refreshes() const {
+    return refreshes_ + (trainer_ == nullptr ? 0 : trainer_->refreshes());
+  }
+
+ private:
+  SharedRun& any_run() {
+    return *std::next(runs_.begin(), static_cast<int>(random_() % runs_.size()));
+  }
+
+  void cut_within(std::size_t operations) {
+    cut_ = std::min(cut_, disk_.operation_count() + random_() % operations);
+    disk_.crash_at(cut_);
+  }
+
+  Status train_another() {
+    SharedRun& run = any_run();
+    if (!run.parent.empty() && !run.acked) return {};  // a fork that did not succeed
+    refreshes_ = refreshes();
+    trainer_.reset();
+    auto trainer = std::make_unique<Trainer>(disk_, run, states_, random_);
+    DF_TRY_VOID(trainer->begin());
+    trainer_ = std::move(trainer);
+    return {};
+  }
+
+  Status fork() {
+    const SharedRun& parent = any_run();
+    if (runs_.size() == kRunsMax || !parent.acked) return {};
+    if (random_() % 2 == 0) cut_within(kForkOperations);
+    DirectoryVfs from(disk_, parent.directory);
+    DF_TRY(const RunListing listing, read_run(from));
+    std::vector<Manifest> committed;
+    for (const AttemptState& attempt : listing.attempts) {
+      if (attempt.committed()) committed.push_back(*attempt.manifest);
+    }
+    const Manifest& chosen = committed.at(random_() % committed.size());
+    const std::string directory = fmt::format("fork-{}", random_());
+    DF_TRY_VOID(disk_.make_dir(directory));
+    DF_TRY_VOID(disk_.sync_dir(""));
+    SharedRun& run =
+        runs_.emplace_back(SharedRun{.directory = directory, .parent = parent.directory});
+    DirectoryVfs to(disk_, directory);
+    DF_TRY(const Forked forked, fork_attempt(from, chosen, parent.directory, to));
+    run.acked = forked.manifest.point.save_index;
+    ++forks_;
+    return {};
+  }
+
+  Status delete_another() {
+    const SharedRun& run = any_run();
+    if (runs_.size() == 1 || &run == &trainer_->run()) return {};
+    const std::string directory = run.directory;
+    runs_.remove_if([&](const SharedRun& each) { return &each == &run; });
+    return remove_tree(disk_, directory);
+  }
+
+  SimDisk& disk_;
+  std::list<SharedRun>& runs_;
+  States& states_;
+  std::mt19937_64& random_;
+  std::size_t cut_ = std::numeric_limits<std::size_t>::max();  // the operation without power
+  std::unique_ptr<Trainer> trainer_;
+  std::size_t forks_ = 0;
+  std::size_t refreshes_ = 0;  // of earlier trainers
 };
 
 Values read(const Snapshot& snapshot, const std::string& key) {
@@ -140,72 +273,100 @@ Values read(const Snapshot& snapshot, const std::string& key) {
   return values;
 }
 
-// Empty if all is well; and how many files were shared.
-std::string finding_about(SimDisk& disk, const Promises& promises, std::size_t& shared) {
+// The attempt that wrote the trained tensor: of a fork, one of another run.
+std::uint64_t writer_of(const Manifest& manifest) {
+  return origin_of(manifest, manifest.files.front()).point.attempt_id;
+}
+
+// Empty if all is well.
+std::string finding_about(Vfs& disk, const Manifest& manifest, const States& states) {
+  // Another checkpoint's copy does not count.
+  const auto faults = verify_attempt(disk, manifest, {});
+  if (!faults || !faults->empty()) return "does not verify";
+  const auto snapshot = Snapshot::open(disk, manifest);
+  if (!snapshot) return snapshot.error().message();
+  const auto state = states.find(writer_of(manifest));
+  if (state == states.end()) return "was never begun";
+  const auto& [frozen, trained] = state->second;
+  if (read(**snapshot, "frozen") == frozen && read(**snapshot, "trained") == trained) return "";
+  return "has bytes of another step";
+}
+
+std::string finding_about(Vfs& disk, const SharedRun& run, const States& states, Counts& counts,
+                          bool is_orphan) {
   const auto listing = read_run(disk);
-  if (!listing) {
-    return promises.acked ? "the run does not open: " + listing.error().message() : "";
-  }
+  if (!listing) return run.acked ? "the run does not open: " + listing.error().message() : "";
   std::uint64_t newest = 0;
   for (const AttemptState& attempt : listing->attempts) {
     if (attempt.fault) return "a torn record: " + attempt.fault->message();
     if (!attempt.committed()) continue;
-    const Manifest& manifest = *attempt.manifest;
-    const std::string name = attempt_dir_name(attempt.name);
-    newest = std::max(newest, manifest.point.save_index);
-    shared += shared_bytes(manifest) > 0 ? 1 : 0;
-    // Another checkpoint's copy does not count.
-    const auto faults = verify_attempt(disk, manifest, {});
-    if (!faults || !faults->empty()) return name + " does not verify";
-    const auto snapshot = Snapshot::open(disk, manifest);
-    if (!snapshot) return name + ": " + snapshot.error().message();
-    const auto& [frozen, trained] = promises.states.at(attempt.name.attempt_id);
-    if (read(**snapshot, "frozen") != frozen || read(**snapshot, "trained") != trained) {
-      return name + " has bytes of another step";
-    }
+    const std::string finding = finding_about(disk, *attempt.manifest, states);
+    if (!finding.empty()) return attempt_dir_name(attempt.name) + " " + finding;
+    newest = std::max(newest, attempt.manifest->point.save_index);
+    counts.shared += shared_bytes(*attempt.manifest) > 0 ? 1 : 0;
+    counts.orphans += is_orphan ? 1 : 0;
   }
-  if (promises.acked && newest < *promises.acked) {
-    return fmt::format("save {} was acknowledged, {} is the newest", *promises.acked, newest);
+  if (run.acked && newest < *run.acked) {
+    return fmt::format("save {} was acknowledged, {} is the newest", *run.acked, newest);
   }
   return "";
 }
 
 class LinkedLife : public testing::Test {
  protected:
-  // Two processes, each until the power is cut; returns how many disks were checked.
+  // Some processes, each until the power is cut; returns how many disks were checked.
   std::size_t live(std::uint64_t seed) {
     SCOPED_TRACE(testing::Message() << "DEEPFREEZE_LINK_SEED=" << seed);
     std::mt19937_64 random(seed);
-    Promises promises;
+    States states;
+    std::list<SharedRun> runs = {{.directory = "run"}};
     auto disk = std::make_unique<SimDisk>();
-    std::size_t states = 0;
-    for (int process = 0; process < 2 && !HasFailure(); ++process) {
+    EXPECT_TRUE(disk->make_dir("run") && disk->sync_dir(""));
+    std::size_t count = 0;
+    for (int process = 0; process < kProcesses && !HasFailure(); ++process) {
       if (random() % 8 == 0) disk->refuse_links();
-      disk->crash_at(disk->operation_count() + random() % kOperationsMax);
-      Trainer trainer(*disk, promises, random);
-      Status lived = trainer.begin();
-      for (std::uint64_t i = 0; i < kSavesMax && lived; ++i) {
-        if (random() % 5 == 0) disk->fail_at(disk->operation_count() + random() % 12, ENOSPC);
-        const bool has_failed = disk->injected().has_value();
-        lived = trainer.save();
-        // After an injected error it goes on.
-        if (!lived && !has_failed && disk->injected()) lived = Status();
-      }
+      live_until_cut(*disk, runs, states, random);
       disk->power_off();
       std::unique_ptr<SimDisk> next;
       std::size_t here = 0;
       disk->for_each_crash_image(kImagesMax, random(), [&](SimDisk& image) {
         if (random() % ++here == 0) next = image.clone();
-        if (HasFailure()) return;
-        EXPECT_EQ(finding_about(image, promises, shared_), "") << image.label();
+        if (!HasFailure()) check(image, runs, states);
       });
-      states += here;
+      count += here;
       disk = std::move(next);
     }
-    return states;
+    return count;
   }
 
-  std::size_t shared_ = 0;  // listed steps that share a file, over all disks
+  // After an error that was injected others may come; no act fails without one.
+  void live_until_cut(SimDisk& disk, std::list<SharedRun>& runs, States& states,
+                      std::mt19937_64& random) {
+    Users users(disk, runs, states, random);
+    bool has_failed = false;
+    for (int acts = 0; acts < kActsMax && users.has_power(); ++acts) {
+      if (random() % 12 == 0) disk.fail_at(disk.operation_count() + random() % 12, ENOSPC);
+      const Status done = users.act();
+      has_failed = has_failed || disk.injected();
+      EXPECT_TRUE(done || has_failed || !users.has_power()) << done.error().message();
+    }
+    counts_.forks += users.forks();
+    counts_.refreshes += users.refreshes();
+  }
+
+  void check(SimDisk& image, const std::list<SharedRun>& runs, const States& states) {
+    for (const SharedRun& run : runs) {
+      DirectoryVfs disk(image, run.directory);
+      const bool is_orphan =
+          !run.parent.empty() && std::ranges::none_of(runs, [&](const SharedRun& each) {
+            return each.directory == run.parent;
+          });
+      EXPECT_EQ(finding_about(disk, run, states, counts_, is_orphan), "")
+          << run.directory << ": " << image.label();
+    }
+  }
+
+  Counts counts_;
 };
 
 TEST_F(LinkedLife, NoPowerCutTakesAFileFromAStepThatIsListed) {
@@ -218,8 +379,13 @@ TEST_F(LinkedLife, NoPowerCutTakesAFileFromAStepThatIsListed) {
   std::cout << "first seed " << seed << "\n";
   std::size_t states = 0;
   while (states < wanted && !HasFailure()) states += live(seed++);
-  std::cout << "links: " << states << " states, " << shared_ << " steps in them share a file\n";
-  EXPECT_GT(shared_, states / 10) << "few links were tried";
+  std::cout << "links: " << states << " states, " << counts_.shared
+            << " steps in them share a file, " << counts_.orphans
+            << " are in forks without a parent; " << counts_.forks << " forks, "
+            << counts_.refreshes << " copies written anew\n";
+  EXPECT_GT(counts_.shared, states / 10) << "few links were tried";
+  EXPECT_GT(counts_.orphans, states / 100) << "few parents were deleted";
+  EXPECT_GT(counts_.refreshes, states / 1'000) << "few copies were written anew";
 }
 
 }  // namespace

@@ -30,6 +30,9 @@ class PassingVfs : public Vfs {
   Status link_file(std::string_view from, std::string_view to) override {
     return disk_.link_file(from, to);
   }
+  Status link_open_file(const File& file, std::string_view to) override {
+    return disk_.link_open_file(file, to);
+  }
   Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
   Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
   Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }

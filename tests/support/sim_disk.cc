@@ -179,14 +179,17 @@ Status SimDisk::link_file(std::string_view from, std::string_view to) {
   DF_TRY_VOID(begin(SimOperationKind::kLink, from, to));
   const std::string where = path_of(from) + " to " + path_of(to);
   DF_TRY(const Place source, find("link", from));
-  DF_TRY(const Place target, find("link", to));
   if (!source.inode) return os_fail("link", where, ENOENT);
+  return link(*source.inode, where, to);
+}
+
+Status SimDisk::link(InodeId inode, const std::string& where, std::string_view to) {
+  DF_TRY(const Place target, find("link", to));
   if (target.inode) return os_fail("link", where, EEXIST);
-  if (links_refused_ || seen_.at(*source.inode).is_directory) {
+  if (links_refused_ || seen_.at(inode).is_directory) {
     return fail(ErrorCode::kUnsupported, "link " + where + ": refused", EPERM);
   }
-  change({.what = SimNaming{
-              .directory = target.directory, .added = target.leaf, .inode = *source.inode}});
+  change({.what = SimNaming{.directory = target.directory, .added = target.leaf, .inode = inode}});
   return end();
 }
 

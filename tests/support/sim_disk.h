@@ -93,6 +93,7 @@ class SimDisk final : public Vfs {
   [[nodiscard]] Status rename_no_replace(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status rename_replacing(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status link_file(std::string_view from, std::string_view to) override;
+  [[nodiscard]] Status link_open_file(const File& file, std::string_view to) override;
   [[nodiscard]] Status remove_file(std::string_view name) override;
   [[nodiscard]] Status remove_dir(std::string_view name) override;
   [[nodiscard]] Status sync_dir(std::string_view name) override;
@@ -125,6 +126,8 @@ class SimDisk final : public Vfs {
                                            bool writable);
   // `replace`: a file that has the name is gone with it.
   [[nodiscard]] Status rename(std::string_view from, std::string_view to, bool replace);
+  [[nodiscard]] Status link(InodeId inode, const std::string& where, std::string_view to);
+  [[nodiscard]] Status sync(InodeId inode, std::string_view name);
   [[nodiscard]] Status remove(SimOperationKind kind, std::string_view name);
   [[nodiscard]] bool takes_ignored_sync() const;  // is the operation just begun one?
   void change(SimChange changed);

@@ -43,6 +43,7 @@ class SimFile final : public File {
   Status sync() override;
   Status close() override;
   [[nodiscard]] Access access() const override { return open_.access; }
+  [[nodiscard]] const Opened& opened() const { return open_; }
 
  private:
   // All below: the disk's mutex is held.
@@ -130,15 +131,32 @@ Result<std::uint64_t> SimFile::size() {
 Status SimFile::sync() {
   const std::lock_guard lock(open_.disk.mutex_);
   DF_TRY_VOID(check_usable("sync"));
-  if (auto begun = open_.disk.begin(SimOperationKind::kSync, open_.name); !begun) {
-    open_.disk.sync_failed_.insert(open_.inode);
+  return open_.disk.sync(open_.inode, open_.name);
+}
+
+Status SimDisk::sync(InodeId inode, std::string_view name) {
+  if (auto begun = begin(SimOperationKind::kSync, name); !begun) {
+    sync_failed_.insert(inode);
     return begun;
   }
   // After one failure a kernel has marked the pages clean: later syncs succeed and do nothing.
-  if (open_.disk.sync_failed_.contains(open_.inode) || open_.disk.takes_ignored_sync()) return {};
-  open_.disk.make_durable(
-      [this](const SimChange& pending) { return changes_data_of(pending, open_.inode); });
-  return open_.disk.end();
+  if (sync_failed_.contains(inode) || takes_ignored_sync()) return {};
+  make_durable([inode](const SimChange& pending) { return changes_data_of(pending, inode); });
+  return end();
+}
+
+// Another disk is another file system.
+Status SimDisk::link_open_file(const File& file, std::string_view to) {
+  const auto* source = dynamic_cast<const SimFile*>(&file);
+  if (source == nullptr || &source->opened().disk != this) return Vfs::link_open_file(file, to);
+  DF_TRY_VOID(check_vfs_name("link", to));
+  const SimFile::Opened& opened = source->opened();
+  const std::lock_guard lock(mutex_);
+  DF_TRY_VOID(sync(opened.inode, opened.name));
+  DF_TRY_VOID(begin(SimOperationKind::kLink, opened.name, to));
+  const std::string where = path_of(opened.name) + " to " + path_of(to);
+  if (names_of(opened.inode) == 0) return os_fail("link", where, ENOENT);
+  return link(opened.inode, where, to);
 }
 
 Status SimFile::close() {
