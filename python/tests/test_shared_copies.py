@@ -1,4 +1,4 @@
-"""Runs whose checkpoints share files: forked again and again, and copied."""
+"""Runs whose checkpoints share files: forked again and again, copied, and scrubbed."""
 
 from __future__ import annotations
 
@@ -75,6 +75,13 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.fixture
+def copied_run(shared_run: Path, tmp_path: Path) -> Path:
+    """With the links as they are."""
+    subprocess.run(["cp", "-a", str(shared_run), str(tmp_path / "run")], check=True)
+    return tmp_path / "run"
+
+
 def data_files(run: Path) -> Iterator[Path]:
     yield from run.glob("step-*/*.safetensors")
 
@@ -116,3 +123,37 @@ def test_a_copy_opens_verifies_and_goes_on(copier: str, shared_run: Path, tmp_pa
     expect(copy, 8, _FROZEN)
     assert save(copy, range(9, 16), _FROZEN)[-1] == _SHARED_BYTES
     expect(copy, 15, _FROZEN)
+
+
+def test_a_scrub_reads_a_shared_file_once(shared_run: Path, copied_run: Path) -> None:
+    on_disk = {file.stat().st_ino: file.stat().st_size for file in data_files(copied_run)}
+    assert sum(size > _SHARED_BYTES for size in on_disk.values()) == 2, "two copies"
+    status, report = program("scrub", copied_run, "--rate", "0")
+    assert status == 0
+    assert len(report["runs"][0]["attempts"]) == 3
+    assert sum(on_disk.values()) <= report["bytes"] < 1.05 * sum(on_disk.values())
+
+
+def test_a_scrub_names_each_checkpoint_that_a_bad_file_serves(copied_run: Path) -> None:
+    steps = sorted(path.name for path in copied_run.glob("step-*"))
+    (bad,) = (copied_run / steps[0]).glob("*-1-of-2.safetensors")
+    with bad.open("r+b") as file:
+        file.seek(9_000_000)
+        byte = file.read(1)[0]
+        file.seek(9_000_000)
+        file.write(bytes([byte ^ 1]))
+    fork = copied_run.with_name("fork")
+    df.fork(copied_run, 7, fork)
+    status, report = program("scrub", copied_run, str(fork), "--rate", "0")
+    assert status == 1
+    found = {
+        attempt["directory"]: attempt["faults"][0]
+        for attempt in report["runs"][0]["attempts"]
+        if attempt["faults"]
+    }
+    assert sorted(found) == [steps[0], steps[2]], "the copies are linked in turn"
+    for name, fault in found.items():
+        assert fault["tensors"] == ["base"]
+        other = steps[2] if name == steps[0] else steps[0]
+        assert fault["also_in"] == [str(copied_run / other)]
+    assert report["runs"][1]["good"], "the fork has the other copy"

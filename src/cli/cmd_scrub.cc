@@ -134,7 +134,8 @@ Command add_scrub(Program& program) {
       "--json: {good, complete, bytes, seconds, runs: [{path, id, good, records: [fault],\n"
       "  attempts: [{directory, generation, step, save, attempt, bytes, faults: [fault],\n"
       "  unlisted: [name]}], notes: [text], unread, errors: [{code, message}]}], notes: [text]},\n"
-      "  fault: {file, cause, blocks, tensors}");
+      "  fault: {file, cause, blocks, tensors}, and also_in: [path] if other checkpoints share the "
+      "file.\nThe data of such a file is read once");
   return {verb, [arguments](Console& console) { return run_scrub(*arguments, console); }};
 }
 

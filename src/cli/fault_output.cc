@@ -27,14 +27,21 @@ std::string some_of(const std::vector<std::string>& items) { return first_of(ite
 
 void print_fault(std::ostream& out, const Fault& fault) {
   fmt::print(out, "  {}: {}\n", readable(fault.file), readable(fault.cause));
-  if (fault.blocks.empty()) return;
-  fmt::print(out, "    blocks {}\n    tensors {}\n", first_of(fault.blocks),
-             readable(first_of(fault.tensors)));
+  if (!fault.blocks.empty()) {
+    fmt::print(out, "    blocks {}\n    tensors {}\n", first_of(fault.blocks),
+               readable(first_of(fault.tensors)));
+  }
+  for (const std::string& path : fault.also_in) {
+    fmt::print(out, "    also the file of {}\n", readable(path));
+  }
 }
 
 void write_fault(JsonWriter& json, const Fault& fault) {
-  json.object("file", fault.file, "cause", fault.cause, "blocks", fault.blocks, "tensors",
-              fault.tensors);
+  json.begin_object();
+  json.members("file", fault.file, "cause", fault.cause, "blocks", fault.blocks, "tensors",
+               fault.tensors);
+  if (!fault.also_in.empty()) json.members("also_in", fault.also_in);
+  json.end_object();
 }
 
 }  // namespace deepfreeze

@@ -20,6 +20,7 @@ Result<std::vector<Fault>> verify_watched(Vfs& vfs, const Manifest& manifest,
   return verify_attempt(vfs, manifest,
                         {.check_tree = settings.deep,
                          .one_node_only = settings.is_of_several_nodes,
+                         .readings = settings.readings,
                          .thread_count = settings.thread_count,
                          .on_progress = watch(label, stored_bytes(manifest))});
 }

@@ -40,6 +40,7 @@ struct CheckSettings {
   bool fast = false;  // instead: no data, but the checksums that an object store keeps
   bool is_of_several_nodes =
       false;  // other nodes may have files of the attempt: missing ones are no fault
+  FileReadings* readings = nullptr;  // of other attempts
   std::size_t thread_count = kReadThreads;
   std::string_view verb = "verify";  // for the progress bar
 };

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/try.h"
 #include "inspect/text.h"
 #include "manifest/node_files.h"
+#include "manifest/record_file.h"
+#include "object/open_object.h"
 #include "restore/device_reader.h"
 
 namespace deepfreeze {
@@ -115,7 +120,7 @@ void remember(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, Verdict verdi
 }
 
 // As it is now: it may have been deleted since the runs were listed.
-Result<Verdict> check_now(const Turn& turn, Vfs& vfs, const Watch& watch) {
+Result<Verdict> check_now(const Turn& turn, Vfs& vfs, FileReadings& readings, const Watch& watch) {
   ScrubbedRun& run = *turn.run;
   const AttemptName& name = turn.name;
   auto manifest = read_manifest(vfs, name, run.run_id);
@@ -132,18 +137,65 @@ Result<Verdict> check_now(const Turn& turn, Vfs& vfs, const Watch& watch) {
   }
   const CheckSettings settings{.deep = true,
                                .is_of_several_nodes = turn.is_of_several_nodes,
+                               .readings = &readings,
                                .thread_count = 1,
                                .verb = "scrub"};
   return check_attempt(vfs, attempt, settings, watch, run.findings);
 }
 
-Result<Verdict> take(const Turn& turn, RateLimit& limit, const Watch& watch) {
+Result<Verdict> take(const Turn& turn, RateLimit& limit, FileReadings& readings,
+                     const Watch& watch) {
   ScrubbedRun& run = *turn.run;
   DF_TRY(const auto device, open_device(run.path, limit));
-  const auto verdict = check_now(turn, *device, watch);
+  const auto verdict = check_now(turn, *device, readings, watch);
   note_cache(run, *device);
   if (verdict) remember(run, *device, turn.name, *verdict);
   return verdict;
+}
+
+std::optional<FileId> id_of(Vfs& vfs, const std::string& name) {
+  const auto file = vfs.open_read(name, Access::kBuffered);
+  return file ? (*file)->id() : std::nullopt;
+}
+
+// The paths of the checkpoints that have a file, by the file.
+using Owners = std::map<FileId, std::vector<std::string>>;
+
+Status add_owners(const std::string& path, Owners& owners) {
+  DF_TRY(const auto vfs, open_vfs(path));
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  for (const AttemptState& attempt : listing.attempts) {
+    if (!attempt.committed()) continue;
+    for (const ManifestFile& file : attempt.manifest->files) {
+      const auto id = id_of(*vfs, join_name(attempt_dir_name(attempt.name), file.name));
+      if (id) owners[*id].push_back(vfs->path_of(attempt_dir_name(attempt.name)));
+    }
+  }
+  return {};
+}
+
+Status name_others(ScrubbedRun& run, const Owners& owners) {
+  DF_TRY(const auto vfs, open_vfs(run.path));
+  for (Finding& finding : run.findings.attempts) {
+    const std::string own = vfs->path_of(finding.directory);
+    for (Fault& fault : finding.faults) {
+      const auto id = id_of(*vfs, join_name(finding.directory, fault.file));
+      const auto found = id ? owners.find(*id) : owners.end();
+      if (found == owners.end()) continue;
+      std::ranges::copy_if(found->second, std::back_inserter(fault.also_in),
+                           [&](const std::string& path) { return path != own; });
+    }
+  }
+  return {};
+}
+
+// The further checkpoints that a bad file serves, if they share it; their own turns may not have
+// come yet.
+void name_others(std::vector<ScrubbedRun>& runs) {
+  if (std::ranges::all_of(runs, [](const ScrubbedRun& run) { return run.findings.good(); })) return;
+  Owners owners;
+  for (const ScrubbedRun& run : runs) std::ignore = add_owners(run.path, owners);
+  for (ScrubbedRun& run : runs) std::ignore = name_others(run, owners);
 }
 
 void leave_unread(const Turn& turn) {
@@ -164,16 +216,18 @@ std::vector<ScrubbedRun> scrub_runs(const std::vector<std::string>& paths, RateL
   std::vector<ScrubbedRun> runs(paths.size());
   for (std::size_t i = 0; i < paths.size(); ++i) runs[i].path = paths[i];
   bool has_read = false;
+  FileReadings readings;
   for (const Turn& turn : turns_of(runs, limit)) {
     const bool late = limits.time_max && limits.now() - start >= *limits.time_max;
     if (late && has_read) {
       leave_unread(turn);
       continue;
     }
-    const auto verdict = take(turn, limit, watch);
+    const auto verdict = take(turn, limit, readings, watch);
     if (!verdict) turn.run->errors.push_back(verdict.error());
     has_read = has_read || verdict == Verdict::kGood || verdict == Verdict::kFault;
   }
+  name_others(runs);
   for (ScrubbedRun& run : runs) add_device_note(run.read_through_cache, run.findings);
   return runs;
 }

@@ -35,7 +35,8 @@ struct ScrubLimits {
   std::function<Monotonic::time_point()> now = Monotonic::now;  // tests bring their own
 };
 
-// Borrows `limit`. Between their turns the runs' files are closed.
+// Data of a file that several checkpoints share is read once. Borrows `limit`. Between their turns
+// the runs' files are closed.
 [[nodiscard]] std::vector<ScrubbedRun> scrub_runs(const std::vector<std::string>& paths,
                                                   RateLimit& limit, const ScrubLimits& limits,
                                                   const Watch& watch);

@@ -30,6 +30,7 @@ class DeviceFile final : public File {
   Status truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
   Result<std::uint64_t> size() override { return file_->size(); }
   Result<std::int64_t> modified_micros() override { return file_->modified_micros(); }
+  [[nodiscard]] std::optional<FileId> id() override { return file_->id(); }
   Status sync() override { return file_->sync(); }
   Status close() override {
     drop_own_pages();

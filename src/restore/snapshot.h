@@ -33,10 +33,13 @@ class CudaDevices;
 // memory. The error is no reason for an older checkpoint then, nor to replace the copy.
 [[nodiscard]] bool may_have_good_copy(const Error& error);
 
+class FileReadings;
+
 struct ReadSettings {
-  bool verify = true;          // Snapshot::verify() always does
-  bool check_tree = false;     // verify_attempt() also decodes the state tree
-  bool one_node_only = false;  // verify_attempt(): the manifest lists one node's files alone
+  bool verify = true;                // Snapshot::verify() always does
+  bool check_tree = false;           // verify_attempt() also decodes the state tree
+  bool one_node_only = false;        // verify_attempt(): the manifest lists one node's files alone
+  FileReadings* readings = nullptr;  // verify_attempt(): of files whose data need not be read again
   std::size_t thread_count = 2;
   // The reading threads call it, never concurrently; the number never falls.
   std::function<void(std::uint64_t bytes_read)> on_progress;
@@ -50,8 +53,24 @@ struct Fault {
   std::vector<std::uint64_t> blocks = {};  // bad blocks, if the header is readable
   std::vector<std::string> tensors = {};   // keys that lie in them
   bool unread = false;                     // the reader was refused: nothing is known of the bytes
+  std::vector<std::string> also_in = {};   // scrub: other checkpoints that have this file, by path
 };
 [[nodiscard]] Fault fault_of_error(std::string file, const Error& error);
+
+// The results of one pass over several checkpoints, by file: one that they share is read once. One
+// thread at a time.
+class FileReadings {
+ public:
+  // The fault in its data, or that it has none; null: it was not read.
+  [[nodiscard]] const std::optional<Fault>* find(const FileId& id) const {
+    const auto found = faults_.find(id);
+    return found == faults_.end() ? nullptr : &found->second;
+  }
+  void note(const FileId& id, const std::optional<Fault>& fault) { faults_.emplace(id, fault); }
+
+ private:
+  std::map<FileId, std::optional<Fault>> faults_;
+};
 
 // A file that did not verify on one tier, and was read from another.
 struct MendedRead {

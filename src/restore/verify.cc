@@ -135,25 +135,42 @@ Fault fault_of_error(std::string file, const Error& error) {
   return {.file = std::move(file), .cause = error.message(), .unread = is_refusal(error)};
 }
 
-Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
-                                           const ReadSettings& settings) {
+namespace {
+
+// Reads all of the file's data.
+Result<std::optional<Fault>> read_and_verify(File& opened, const ShardFile& file,
+                                             const ReadSettings& settings) {
   const std::uint64_t data_bytes = file.header.data_bytes;
   DF_TRY(const MappedMemory scratch,
          MappedMemory::allocate(std::min(data_bytes, kVerifyChunkBytes)));
   std::vector<BadBlock> bad;
-  std::unique_ptr<File> opened;
   for (std::uint64_t begin = 0; begin < data_bytes; begin += kVerifyChunkBytes) {
     const Extent chunk{begin, std::min(begin + kVerifyChunkBytes, data_bytes)};
     const ReadPlan plan = chunk_plan(file, chunk, scratch.bytes(), settings);
-    if (opened == nullptr) {
-      DF_TRY(opened, open_for_blocks(vfs, plan));
-    }
-    DF_TRY(ReadOutcome outcome, read_blocks(*opened, plan));
+    DF_TRY(ReadOutcome outcome, read_blocks(opened, plan));
     std::ranges::move(outcome.bad_blocks, std::back_inserter(bad));
     if (bad.size() >= kBadBlocksMax) break;
   }
   if (bad.empty()) return std::nullopt;
   return fault_of(file, bad);
+}
+
+}  // namespace
+
+Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
+                                           const ReadSettings& settings) {
+  if (file.header.data_bytes == 0) return std::nullopt;
+  DF_TRY(const auto opened, open_for_blocks(vfs, chunk_plan(file, {}, {}, settings)));
+  const auto id = settings.readings == nullptr ? std::nullopt : opened->id();
+  if (id) {
+    if (const std::optional<Fault>* known = settings.readings->find(*id)) {
+      if (settings.on_progress) settings.on_progress(file.header.data_bytes);
+      return *known;
+    }
+  }
+  DF_TRY(std::optional<Fault> fault, read_and_verify(*opened, file, settings));
+  if (id) settings.readings->note(*id, fault);
+  return fault;
 }
 
 Result<std::vector<Fault>> verify_files(Vfs& vfs, const Manifest& manifest,

@@ -25,6 +25,10 @@ Access try_direct(int fd) {
   return direct ? Access::kDirect : Access::kBuffered;
 }
 
+std::int64_t micros_of(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_nsec / 1000;
+}
+
 class PosixFile final : public File {
  public:
   PosixFile(UniqueFd fd, std::string path, Access access)
@@ -40,6 +44,7 @@ class PosixFile final : public File {
   [[nodiscard]] Access access() const override { return access_.load(std::memory_order_relaxed); }
   Status flush_range(std::uint64_t offset, std::uint64_t bytes) override;
   Result<std::int64_t> modified_micros() override;
+  [[nodiscard]] std::optional<FileId> id() override;
   [[nodiscard]] std::optional<int> native_fd() const override { return fd_.get(); }
 
  private:
@@ -171,7 +176,15 @@ Status PosixFile::flush_range(std::uint64_t offset, std::uint64_t bytes) {
 Result<std::int64_t> PosixFile::modified_micros() {
   struct stat status = {};
   if (::fstat(fd_.get(), &status) != 0) return os_fail("stat", path_, errno);
-  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000 + status.st_mtim.tv_nsec / 1000;
+  return micros_of(status.st_mtim);
+}
+
+std::optional<FileId> PosixFile::id() {
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) != 0) return std::nullopt;
+  return FileId{.device = status.st_dev,
+                .number = status.st_ino,
+                .modified_micros = micros_of(status.st_mtim)};
 }
 
 Status PosixFile::close() {

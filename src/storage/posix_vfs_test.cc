@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -322,6 +323,22 @@ TEST_F(PosixVfsTest, AFileOfAnotherRootIsLinked) {
   ASSERT_EQ(::stat((other.path() / "file").c_str(), &there), 0);
   EXPECT_EQ(here.st_ino, there.st_ino);
   EXPECT_EQ(here.st_mode & 0222U, 0U);
+}
+
+TEST_F(PosixVfsTest, AFileHasOneIdUnderAllItsNames) {
+  const auto id_of = [&](const char* name) {
+    return vfs_->open_read(name, Access::kBuffered).value()->id();
+  };
+  ASSERT_TRUE(write_new_file(*vfs_, "file", "text"));
+  ASSERT_TRUE(write_new_file(*vfs_, "other", "text"));
+  ASSERT_TRUE(vfs_->link_file("file", "name"));
+  ASSERT_TRUE(id_of("file"));
+  EXPECT_EQ(id_of("file"), id_of("name"));
+  EXPECT_NE(id_of("file"), id_of("other"));
+  const auto before = id_of("other");
+  const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::hours(1);
+  std::filesystem::last_write_time(dir_.path() / "other", later);
+  EXPECT_NE(before, id_of("other")) << "its number may have been given to another file";
 }
 
 TEST(MakeDurableDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {

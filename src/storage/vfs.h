@@ -8,6 +8,7 @@
 // EEXIST kExists, the rest kIo.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,15 @@ namespace deepfreeze {
 
 // How a file's bytes travel. Direct needs offset, size and address to be multiples of 4096.
 enum class Access : std::uint8_t { kBuffered, kDirect };
+
+// Tells a file from all others, whatever its names. The time is that of the last write: a number
+// may be given again to a later file.
+struct FileId {
+  std::uint64_t device = 0;
+  std::uint64_t number = 0;
+  std::int64_t modified_micros = 0;
+  auto operator<=>(const FileId&) const = default;
+};
 
 class File {
  public:
@@ -51,6 +61,8 @@ class File {
   // The time of the last write, in microseconds since 1970-01-01 UTC by the file system's clock.
   // kUnsupported if no clock is kept.
   [[nodiscard]] virtual Result<std::int64_t> modified_micros();
+  // Nothing if the place does not tell.
+  [[nodiscard]] virtual std::optional<FileId> id() { return std::nullopt; }
   // The CRC-32C of the whole file that the place itself kept beside it when it was opened; nothing
   // if the place keeps none, as file systems do.
   [[nodiscard]] virtual std::optional<std::uint32_t> kept_crc32c() const { return std::nullopt; }
