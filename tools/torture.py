@@ -185,6 +185,12 @@ RUNS = (
         seconds_max=4 * HOUR,
     ),
     Run(
+        "adapters",
+        "trainings of adapters on a frozen base, which checkpoints share, killed and resumed",
+        (PYTHON, "-m", "tests.e2e.adapter_identity", "--kills", "500"),
+        r"(?m)^(?:identical|adapter kills) .*",
+    ),
+    Run(
         "flips",
         "single bits flipped in the files of a run",
         (PYTHON, "-m", "tests.e2e.detection", "--flips", "2000"),
