@@ -35,6 +35,7 @@ constexpr std::uint32_t kTimerMillisecondsMax = 40;
 constexpr std::uint32_t kFailPointMillisecondsMax = 400;
 constexpr std::uint32_t kDeathMilliseconds = 60'000;
 constexpr std::uint64_t kCutsThorough = 1'000;
+constexpr const char* kUringPoint = "part.complete";
 constexpr std::size_t kSavesToShare = 6;  // the sixth of a process links files of its second copy
 constexpr int kPassesMax = 12;            // of a fail point, until the trainer dies at it
 
@@ -76,7 +77,7 @@ std::set<std::string> not_passed_here() {
   std::set<std::string> names = {"await.published", "await.synced",  "capture.background",
                                  "fork.file",       "fork.synced",   "flush.referred",
                                  "flush.shared",    "sweep.retired", "sweep.removed"};
-  if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert("part.complete");
+  if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert(kUringPoint);
   return names;
 }
 
@@ -199,7 +200,8 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   void live_through_a_cut() {
     const bool at_fail_point = random_() % 2 == 0;
     const std::string name = at_fail_point ? names_[next_name_++ % names_.size()] : "";
-    const TrainerPlan plan = at_fail_point ? way_to(name) : TrainerPlan{.run = run()};
+    TrainerPlan plan = at_fail_point ? way_to(name) : TrainerPlan{.run = run()};
+    plan.is_buffered = name != kUringPoint && random_() % 2 == 0;
     Trainer trainer(plan);
     if (plan.program.empty()) {
       trainer.wait_for_saves(random_() % 3 > 0 ? 1 : kSavesToShare + random_() % kSavesToShare);

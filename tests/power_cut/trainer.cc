@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <sstream>
 #include <tuple>
 
@@ -27,6 +28,7 @@ constexpr int kPollMilliseconds = 5;
 [[noreturn]] void train(const TrainerPlan& plan, int say) {
   set_log_sink([](std::string_view) {});
   if (!plan.fail_point.empty()) std::ignore = fail_points::arm(plan.fail_point);
+  if (plan.is_buffered) ::setenv("DEEPFREEZE_IO", "buffered", 1);
   if (!plan.program.empty()) ::_exit(call_program(plan.program));
   Options options;
   options.keep.last = 3;  // two copies in turn: a file of two of them

@@ -24,6 +24,7 @@ struct TrainerPlan {
   std::filesystem::path run;
   std::string fail_point;  // the point at which it dies, as DEEPFREEZE_FAIL; empty: none
   std::vector<std::string> program = {};  // arguments of the program, called in place of training
+  bool is_buffered = false;               // data go by the page cache: only a sync writes them
 };
 
 // The run's farther tier, which is on the same disk.
