@@ -254,6 +254,24 @@ TEST(SimDisk, ALinkWhoseDirectoryIsNotSyncedMayBeLost) {
   EXPECT_EQ(seen, (std::set<bool>{false, true}));
 }
 
+TEST(SimDisk, AnOpenFileIsLinkedWithItsDataSyncedIfItHasAName) {
+  SimDisk disk;
+  SimDisk other;
+  ASSERT_TRUE(disk.make_dir("d"));
+  const auto unsynced = disk.create("c", Access::kBuffered).value();
+  ASSERT_TRUE(unsynced->write_at(0, bytes_of("more")));
+  const auto file = disk.open_read("c", Access::kBuffered).value();
+  ASSERT_TRUE(disk.link_open_file(*file, "d/b"));
+  ASSERT_TRUE(disk.sync_dir("d"));
+  ASSERT_TRUE(disk.sync_dir(""));
+  for (const auto& image : disk.crash_images(100, 1)) EXPECT_EQ(image->contents("d/b"), "more");
+  EXPECT_EQ(code_of(disk.link_open_file(*file, "d/b")), ErrorCode::kExists);
+  EXPECT_EQ(code_of(other.link_open_file(*file, "b")), ErrorCode::kUnsupported);
+  ASSERT_TRUE(disk.remove_file("c"));
+  ASSERT_TRUE(disk.remove_file("d/b"));
+  EXPECT_EQ(code_of(disk.link_open_file(*file, "e")), ErrorCode::kNotFound);
+}
+
 TEST(SimDisk, RefusesLinksLikeAFileSystemThatHasNone) {
   SimDisk disk;
   ASSERT_TRUE(write_new_file(disk, "a", "text"));
