@@ -253,6 +253,19 @@ struct FaultInfo {
 [[nodiscard]] Result<CheckpointInfo> fork_checkpoint(const CheckpointInfo& info,
                                                      const std::filesystem::path& run);
 
+// Sets and removes tags of an existing checkpoint; durable on return. They lie over those of the
+// save, which can't be removed, and while it has any the checkpoint is kept, whatever Options::keep
+// says. kNotFound: it was deleted, or was given no such tag; kInvalidArgument: a name with white
+// space, quotes or one of "=<>!", or too long.
+[[nodiscard]] Result<CheckpointInfo> tag_checkpoint(const CheckpointInfo& info,
+                                                    const std::map<std::string, std::string>& set,
+                                                    const std::vector<std::string>& remove = {});
+
+// The directory, if it is a run, and all runs below it, by path; through no symbolic link.
+// kNotFound: no such directory; kInvalidArgument: more than 10,000 runs.
+[[nodiscard]] Result<std::vector<std::filesystem::path>> list_runs(
+    const std::filesystem::path& tree);
+
 class Checkpointer {
  public:
   // Makes the run if there is none; an error if this process may not write there, unless

@@ -30,6 +30,7 @@ from deepfreeze.saving.handle import SaveHandle, SaveStatus
 from deepfreeze.signals import finish_on_sigterm
 from deepfreeze.state.per_rank import PerRank, per_rank
 from deepfreeze.state.registry import register_type
+from deepfreeze.tagging import tag
 
 __all__ = [
     "RNG",
@@ -58,6 +59,7 @@ __all__ = [
     "keep",
     "per_rank",
     "register_type",
+    "tag",
     "tier",
 ]
 

@@ -1,6 +1,7 @@
 """The native engine. Every call that can wait or copy releases the GIL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 FORMAT_VERSION: int
@@ -291,6 +292,14 @@ def recorded_best(run: str) -> tuple[str, str, int] | None:
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
 def fork_checkpoint(info: CheckpointInfo, run: str) -> CheckpointInfo:
     """Begins the run `run` with it, by links if that is possible."""
+
+def tag_checkpoint(
+    info: CheckpointInfo, set: Mapping[str, str], remove: Sequence[str]
+) -> CheckpointInfo:
+    """Sets and removes tags that were given after the save; durable on return."""
+
+def list_runs(tree: str) -> list[Path]:
+    """The directory, if it is a run, and all runs below it."""
 
 def delete_checkpoint(info: CheckpointInfo) -> None:
     """Deletes it durably, whatever rules keep it, even the newest."""

@@ -215,6 +215,19 @@ void bind_checkpoint(nb::module_& module) {
         return without_gil([&] { return fork_checkpoint(info, run); });
       },
       "info"_a, "run"_a);
+  module.def(
+      "tag_checkpoint",
+      [](const CheckpointInfo& info, const std::map<std::string, std::string>& set,
+         const std::vector<std::string>& remove) {
+        return without_gil([&] { return tag_checkpoint(info, set, remove); });
+      },
+      "info"_a, "set"_a, "remove"_a);
+  module.def(
+      "list_runs",
+      [](const std::filesystem::path& tree) {
+        return without_gil([&] { return list_runs(tree); });
+      },
+      "tree"_a);
   module.def("delete_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return delete_checkpoint(info); });
   });

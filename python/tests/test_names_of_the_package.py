@@ -12,7 +12,7 @@ PUBLIC = [
     "NoSpaceError", "PerRank", "RNG", "RestoreReport", "SaveHandle", "SaveStatus", "TorchRanks",
     "TornCaptureError", "determinism", "every", "finish_on_sigterm", "fork", "keep", "per_rank",
     "register_type",
-    "tier",
+    "tag", "tier",
 ]  # fmt: skip
 
 

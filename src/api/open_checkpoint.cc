@@ -8,6 +8,7 @@
 
 #include "base/try.h"
 #include "device/cuda_device.h"
+#include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/ranking.h"
 #include "manifest/retention.h"
@@ -189,7 +190,10 @@ Result<std::optional<CheckpointInfo>> fill_newest(Checkpointer& run,
 std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing) {
   std::vector<CheckpointInfo> infos;
   for (const AttemptState& attempt : listing.attempts) {
-    if (attempt.committed()) infos.push_back(describe(vfs, *attempt.manifest));
+    if (attempt.committed()) {
+      infos.push_back(describe(vfs, *attempt.manifest));
+      infos.back().tags = tags_of(attempt);
+    }
     if (attempt.fault) infos.push_back(describe_faulty(vfs, listing, attempt));
   }
   for (CheckpointInfo& info : infos) info.abandoned = !on_current_line(listing, point_of(info));

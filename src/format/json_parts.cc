@@ -14,16 +14,6 @@
 namespace deepfreeze {
 namespace {
 
-// JsonWriter has words for the numbers that JSON lacks.
-Result<double> metric_of(const std::string& name, const JsonValue& value) {
-  if (const auto number = value.as_number()) return *number;
-  const std::string* word = value.as_string();
-  if (word != nullptr && *word == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (word != nullptr && *word == "inf") return std::numeric_limits<double>::infinity();
-  if (word != nullptr && *word == "-inf") return -std::numeric_limits<double>::infinity();
-  return fail(ErrorCode::kCorrupt, fmt::format("metric \"{}\" is not a number", name));
-}
-
 Result<std::string> string_of(const std::string& name, const JsonValue& value) {
   if (const std::string* text = value.as_string()) return *text;
   return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is not a string", name));
@@ -68,6 +58,16 @@ Result<Keep::Best> best_of(const JsonValue& rules) {
 }
 
 }  // namespace
+
+// JsonWriter has words for the numbers that JSON lacks.
+Result<double> metric_of(const std::string& name, const JsonValue& value) {
+  if (const auto number = value.as_number()) return *number;
+  const std::string* word = value.as_string();
+  if (word != nullptr && *word == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (word != nullptr && *word == "inf") return std::numeric_limits<double>::infinity();
+  if (word != nullptr && *word == "-inf") return -std::numeric_limits<double>::infinity();
+  return fail(ErrorCode::kCorrupt, fmt::format("metric \"{}\" is not a number", name));
+}
 
 std::string annotations_text(const Annotations& annotations) {
   JsonWriter json;

@@ -24,6 +24,8 @@ void write_keep(JsonWriter& json, const Keep& keep);
 void add_parent(JsonWriter& json, const std::optional<ParentPoint>& parent);  // none if it is empty
 void add_point(JsonWriter& json, const Point& point);
 
+// A number, or the word for one that is not finite; `name` is for the message.
+[[nodiscard]] Result<double> metric_of(const std::string& name, const JsonValue& value);
 [[nodiscard]] Result<Annotations> annotations_of(const JsonValue& object);
 [[nodiscard]] Result<Identity> identity_of(const JsonValue& object);
 [[nodiscard]] Result<Point> point_of(const JsonValue& object);

@@ -12,6 +12,8 @@ namespace deepfreeze {
 
 inline constexpr std::string_view kRunFile = "deepfreeze.json";
 inline constexpr std::string_view kManifestFile = "manifest.json";
+// A hint for listings of many runs (inspect/run_index.h); nothing else reads it.
+inline constexpr std::string_view kIndexFile = ".deepfreeze-index";
 
 // step-000000000100-9f2c41d07a3be856
 struct AttemptName {

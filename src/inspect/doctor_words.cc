@@ -43,6 +43,9 @@ constexpr DoctorWords kManifestUnread{"manifest_unread", kFault,
                                       "find out why it could not be read, then look again"};
 constexpr DoctorWords kManifestKept{"manifest_kept", kNote, "a bad manifest that was replaced",
                                     "it is deleted with its checkpoint"};
+constexpr DoctorWords kTagsUnread{
+    "tags_unread", kFault, "nobody knows the tags that were given to it, so no gc deletes it",
+    "bring the file back from a copy; or delete it by hand, and give the tags again"};
 constexpr DoctorWords kTemporary{
     "temporary", kDebris, "a record whose writer died before renaming it, or is still at work",
     "--delete-debris deletes it once it is an hour old"};
@@ -118,6 +121,8 @@ const DoctorWords& words_for(OddityKind kind) {
       return kManifestUnread;
     case OddityKind::kManifestKept:
       return kManifestKept;
+    case OddityKind::kTagsUnread:
+      return kTagsUnread;
     case OddityKind::kTemporary:
       return kTemporary;
     case OddityKind::kHalfDeleted:

@@ -37,6 +37,15 @@ class ListingMaker {
     listing_.attempts.back().manifest->non_finite = values;
     return *this;
   }
+  ListingMaker& given(Tags tags) {  // to the last commit
+    listing_.attempts.back().given = GivenTags{.number = 1, .tags = std::move(tags), .fault = {}};
+    return *this;
+  }
+  ListingMaker& tags_lost() {  // of the last commit
+    listing_.attempts.back().given =
+        GivenTags{.number = 1, .tags = {}, .fault = Error(ErrorCode::kCorrupt, "torn")};
+    return *this;
+  }
   ListingMaker& undecided(std::uint64_t step) {
     listing_.attempts.push_back({.name = {step, step}, .manifest = {}, .fault = {}});
     return *this;

@@ -7,6 +7,7 @@
 #include "format/names.h"
 #include "format/node_record.h"
 #include "format/scrub_record.h"
+#include "format/tag_record.h"
 #include "manifest/run_directory.h"
 
 namespace deepfreeze {
@@ -45,11 +46,13 @@ NameKind kind_in_run(const DirEntry& entry) {
   }
   if (name == kRunFile) return NameKind::kRunRecord;
   if (name == kScrubFile) return NameKind::kScrubMemory;
+  if (name == kIndexFile) return NameKind::kIndex;
   if (name == kNodeFile) return NameKind::kNodeMarker;
   if (parse_generation_file_name(name)) return NameKind::kClaim;
   if (is_void_claim(name)) return NameKind::kVoidClaim;
   if (has_nonce(name, "deepfreeze.bad-", ".json")) return NameKind::kKeptRunRecord;
-  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
+  for (const std::string_view stem :
+       {"deepfreeze.", "generation.", "scrub.", "node.", ".deepfreeze-index."}) {
     if (has_nonce(name, stem, ".tmp")) return NameKind::kTemporary;
   }
   return NameKind::kForeign;
@@ -60,13 +63,14 @@ NameKind kind_in_attempt(const DirEntry& entry) {
   if (entry.is_directory) return NameKind::kForeign;
   if (name == kManifestFile) return NameKind::kManifest;
   if (name == kDeletedManifestFile) return NameKind::kDeletedManifest;
+  if (parse_tag_file_name(name)) return NameKind::kTags;
   if (parse_sealed_file_name(name)) return NameKind::kSealedPart;
   if (is_part_with(name, ".part")) return NameKind::kPart;
   if (is_part_with(name, ".failed")) return NameKind::kFailedPart;
   if (has_nonce(name, "manifest.bad-", ".json")) return NameKind::kKeptManifest;
   // A flush makes the second kind.
-  const bool is_temporary =
-      has_nonce(name, "manifest.", ".tmp") || has_nonce(name, "rank.", ".tmp");
+  const bool is_temporary = has_nonce(name, "manifest.", ".tmp") ||
+                            has_nonce(name, "rank.", ".tmp") || has_nonce(name, "tags.", ".tmp");
   return is_temporary ? NameKind::kTemporary : NameKind::kForeign;
 }
 

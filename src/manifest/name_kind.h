@@ -13,9 +13,11 @@ enum class NameKind : std::uint8_t {
   kClaim,
   kVoidClaim,  // generation-<g>.void-<nonce>.json: another record of that number holds
   kScrubMemory,
+  kIndex,  // .deepfreeze-index, a hint of the catalogue
   kNodeMarker,
   kAttempt,
   kManifest,
+  kTags,
   kDeletedManifest,
   kKeptManifest,  // manifest.bad-<nonce>.json
   kPart,

@@ -18,7 +18,7 @@ const std::string kPartName = "rank-00000-of-00001-0-of-1";
 
 // Whatever is taken for a temporary file is deleted one day.
 TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
-  for (const char* stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
+  for (const char* stem : {"deepfreeze.", "generation.", "scrub.", "node.", ".deepfreeze-index."}) {
     EXPECT_EQ(in_run(stem + kNonce + ".tmp"), NameKind::kTemporary) << stem;
     for (const char* ending : {".sav", ".tmp~", ".tm", "", "xtmp"}) {
       EXPECT_EQ(in_run(stem + kNonce + ending), NameKind::kForeign) << stem << ending;

@@ -6,6 +6,7 @@
 
 #include "base/try.h"
 #include "manifest/commit.h"
+#include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/ranking.h"
 
@@ -78,6 +79,17 @@ AttemptName name_of(const Manifest& manifest) {
   return {manifest.point.step, manifest.point.attempt_id};
 }
 
+// They stay beside those that the rules keep, and push out none of them.
+void keep_tagged(std::vector<Candidate>& candidates, const RunListing& listing) {
+  for (const AttemptState& attempt : listing.attempts) {
+    if (!is_tagged(attempt)) continue;
+    const auto found = std::ranges::find(candidates, attempt.name, [](const Candidate& candidate) {
+      return name_of(candidate.manifest);
+    });
+    if (found != candidates.end()) found->kept = true;
+  }
+}
+
 std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep,
                                            EarlierLines earlier) {
   if (!has_rule(keep)) return {};
@@ -86,6 +98,7 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
   if (keep.every.value_or(0) != 0) keep_every(candidates, *keep.every);
   if (keep.best) keep_best(candidates, *keep.best);
   keep_finite(candidates);
+  keep_tagged(candidates, listing);
   std::vector<AttemptName> names;
   for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
     if (!it->kept) names.push_back(name_of(it->manifest));
@@ -205,6 +218,17 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
   return names;
 }
 
+// Leaves those alone that were given a tag since the run was listed: a moment remains, and a tag
+// that comes in it is refused (given_tags.cc, step 4) or goes with its checkpoint.
+void spare_tagged(Vfs& vfs, const RunListing& listing, std::vector<AttemptName>& names) {
+  std::erase_if(names, [&](const AttemptName& name) {
+    const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
+    if (listed == listing.attempts.end() || !listed->committed() || listed->given) return false;
+    const auto entries = vfs.list(attempt_dir_name(name));
+    return entries && has_tag_record(*entries);
+  });
+}
+
 // Moves the attempts in doubt out of `names`.
 std::vector<AttemptState> take_in_doubt(const RunListing& listing,
                                         std::vector<AttemptName>& names) {
@@ -248,6 +272,7 @@ Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, const Collecti
     // Another collector has gone further than this listing: the rest is for it.
     if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;
     DF_TRY_VOID(settled);
+    spare_tagged(vfs, listing, names);
     DF_TRY_VOID(remove_all(vfs, listing, names));
   }
   for (const AttemptName& name : names) report.bytes_freed += manifest_bytes(listing, name);

@@ -130,6 +130,24 @@ TEST(Retention, WhatMayBeOnTheLineBelowALostClaimStays) {
             (std::vector<std::uint64_t>{20006, 20007, 20008, 30008}));
 }
 
+TEST(Retention, WhatWasGivenATagStaysAndPushesOutNothing) {
+  const auto tagged = [] {
+    ListingMaker run;
+    run.claim(1, {}).commit(1, 1).commit(1, 2).given({{"release", "1"}}).commit(1, 3);
+    return run.given({}).commit(1, 4).tags_lost().commit(1, 5, 6);
+  };
+  EXPECT_EQ(ids_of(expired(tagged().listing(), last(1))),
+            (std::vector<std::uint64_t>{10001, 10003, 10005}))
+      << "3 had tags, 4 may have some";
+  EXPECT_EQ(ids_of(expired(tagged().listing(), last(2))),
+            (std::vector<std::uint64_t>{10001, 10003}));
+  ListingMaker left = tagged();
+  left.claim(2, make_point(1, 1)).commit(2, 2, 3);
+  EXPECT_EQ(ids_of(expired(left.listing(), last(1))),
+            (std::vector<std::uint64_t>{10001, 10003, 10005, 10006, 20002}))
+      << "abandoned steps, too";
+}
+
 // Nobody has chosen to leave it: a program only did not restore.
 TEST(Retention, AnEarlierLineStaysUnlessItIsToGo) {
   ListingMaker run;

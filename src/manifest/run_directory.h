@@ -10,6 +10,7 @@
 
 #include "format/node_record.h"
 #include "format/records.h"
+#include "format/tag_record.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
@@ -28,6 +29,13 @@ struct Doubt {
   std::optional<std::uint64_t> node;  // that decides it; empty if no claim here tells
 };
 
+// The tags that a committed attempt was given after its save (given_tags.h).
+struct GivenTags {
+  std::uint64_t number = 0;    // of their record
+  Tags tags;                   // may be empty: all were removed again
+  std::optional<Error> fault;  // the record can't be read or does not verify: nobody knows them
+};
+
 // The known facts about one attempt directory.
 struct AttemptState {
   AttemptName name;
@@ -37,6 +45,7 @@ struct AttemptState {
   std::optional<Error> fault;
   bool has_sealed = false;  // a file with its final name
   std::optional<Doubt> doubt = {};
+  std::optional<GivenTags> given = {};  // absent: it was never given any
   // No manifest and no fault: not decided yet.
   [[nodiscard]] bool committed() const {
     return manifest.has_value() && manifest->outcome == Outcome::kCommitted;

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/try.h"
+#include "manifest/given_tags.h"
 #include "manifest/node_marker.h"
 #include "manifest/record_file.h"
 
@@ -75,6 +76,7 @@ Status add_attempt(Vfs& vfs, const AttemptName& name, Pass& pass) {
       state.fault = std::move(manifest).error();
     }
   }
+  if (state.committed()) state.given = read_given_tags(vfs, name, *entries);
   pass.records.attempts.push_back(std::move(state));
   return {};
 }

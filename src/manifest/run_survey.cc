@@ -150,6 +150,9 @@ Status Survey::look_at_attempt(const AttemptState& attempt) {
   const std::vector<DirEntry> inside = entries.value_or(std::vector<DirEntry>{});
   if (attempt.committed()) {
     look_for_unlisted(*attempt.manifest, inside);
+    if (attempt.given && attempt.given->fault) {
+      add_attempt(OddityKind::kTagsUnread, attempt.name, 0, attempt.given->fault->message());
+    }
   } else {
     DF_TRY_VOID(look_at_state(attempt, attempt_bytes(attempt.name, inside)));
   }
@@ -266,7 +269,8 @@ Result<std::vector<std::string>> unlisted_names(Vfs& vfs, const Manifest& manife
   const std::set<std::string_view> listed = listed_names(manifest);
   std::vector<std::string> names;
   for (const DirEntry& entry : entries) {
-    if (!listed.contains(entry.name)) names.push_back(entry.name);
+    const bool is_known = listed.contains(entry.name) || kind_in_attempt(entry) == NameKind::kTags;
+    if (!is_known) names.push_back(entry.name);
   }
   return names;
 }

@@ -24,6 +24,7 @@ enum class OddityKind : std::uint8_t {
   kManifestDamaged,  // or of another attempt or run
   kManifestUnread,   // as above, or its directory could not be listed
   kManifestKept,     // a bad one that was replaced
+  kTagsUnread,       // the record of given tags does not verify or can't be read
   kTemporary,
   kHalfDeleted,
   kAborted,
@@ -48,7 +49,8 @@ struct Oddity {
 // In the order of the directory. Attempts that vanish meanwhile are left out.
 [[nodiscard]] Result<std::vector<Oddity>> survey_run(Vfs& vfs, const RunListing& listing);
 
-// Names in a committed attempt's directory that are neither its manifest nor listed there.
+// Names in a committed attempt's directory that are neither its manifest, nor listed there, nor
+// records of tags.
 [[nodiscard]] Result<std::vector<std::string>> unlisted_names(Vfs& vfs, const Manifest& manifest);
 
 }  // namespace deepfreeze

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/try.h"
 #include "storage/os_error.h"
@@ -64,6 +65,12 @@ Result<std::vector<DirEntry>> list_directory(UniqueFd fd, std::string_view path)
   if (errno != 0) return os_fail("list", path, errno);
   std::ranges::sort(entries, {}, &DirEntry::name);
   return entries;
+}
+
+Result<std::vector<DirEntry>> list_directory(const std::filesystem::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return os_fail("list", path.string(), errno);
+  return list_directory(std::move(fd), path.string());
 }
 
 }  // namespace deepfreeze

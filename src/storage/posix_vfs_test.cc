@@ -25,6 +25,7 @@
 #include "support/deny_syscall.h"
 #include "support/refuse_direct.h"
 #include "support/scoped_dir.h"
+#include "support/sim_disk.h"
 
 namespace deepfreeze {
 namespace {
@@ -90,6 +91,33 @@ void expect_links_refused(const std::filesystem::path& root) {
   EXPECT_EQ(code_of(vfs->open_read("file_link", Access::kBuffered)), ErrorCode::kIo);
   EXPECT_TRUE(std::filesystem::exists(root / "out" / "secret"));
   EXPECT_FALSE(std::filesystem::exists(root / "in" / "nowhere"));
+}
+
+TEST_F(PosixVfsTest, AStampTellsAFileFromItsCopyAndItsNextVersion) {
+  ASSERT_TRUE(vfs_->make_dir("step"));
+  ASSERT_TRUE(write_new_file(*vfs_, "step/a", "text"));
+  const Stamp first = vfs_->stamp("step/a").value();
+  EXPECT_EQ(first.bytes, 4U);
+  EXPECT_EQ(vfs_->stamp("step/a").value(), first);
+  ASSERT_TRUE(write_new_file(*vfs_, "step/b", "text"));
+  EXPECT_NE(vfs_->stamp("step/b")->inode, first.inode);
+  // The clock of the file system has ticks: until one has passed, a change may not show.
+  const auto changed = [&](std::string_view name, const Stamp& before) {
+    int i = 0;
+    while (vfs_->stamp(name).value() == before) {
+      ASSERT_TRUE(write_new_file(*vfs_, "step/new" + std::to_string(i), ""));
+      std::ofstream(vfs_->path_of("step/a")) << "TEXT";
+      ASSERT_LT(++i, 100'000);
+    }
+  };
+  changed("step", vfs_->stamp("step").value());
+  changed("step/a", first);
+  EXPECT_EQ(vfs_->stamp("step/a")->bytes, 4U) << "by its time alone";
+  EXPECT_TRUE(vfs_->stamp(""));
+  EXPECT_EQ(code_of(vfs_->stamp("none")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(vfs_->stamp("step/none")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(vfs_->stamp("../a")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(SimDisk().stamp("a")), ErrorCode::kUnsupported);
 }
 
 TEST_F(PosixVfsTest, NoSymbolicLinkBelowTheRootIsFollowed) {

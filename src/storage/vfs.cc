@@ -20,6 +20,10 @@ Status Vfs::link_open_file(const File& /*file*/, std::string_view to) {
               fmt::format("link {}: this place has no hard links", path_of(to)));
 }
 
+Result<Stamp> Vfs::stamp(std::string_view name) {
+  return fail(ErrorCode::kUnsupported, path_of(name) + " has no stamp");
+}
+
 Result<std::string> read_file(Vfs& vfs, std::string_view name, std::uint64_t bytes_max) {
   DF_TRY(auto file, vfs.open_read(name, Access::kBuffered));
   DF_TRY(const std::uint64_t bytes, file->size());

@@ -79,6 +79,15 @@ struct DirEntry {
   bool is_directory = false;
 };
 
+// Changes if the file is written, or if names in the directory are made or removed; and it differs
+// between a file and its copy. Two changes within some milliseconds may give the same.
+struct Stamp {
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t changed_nanos = 0;  // since 1970-01-01 UTC by the file system's clock
+  bool operator==(const Stamp&) const = default;
+};
+
 class Vfs {
  public:
   virtual ~Vfs() = default;
@@ -105,6 +114,9 @@ class Vfs {
   // Makes the names inside a directory durable; "" is the root itself.
   [[nodiscard]] virtual Status sync_dir(std::string_view name) = 0;
   [[nodiscard]] virtual Result<std::vector<DirEntry>> list(std::string_view name) = 0;
+  // kUnsupported: the place keeps none. "" is the root. Nothing is opened, and a directory that is
+  // replaced by a symbolic link at this moment may be followed.
+  [[nodiscard]] virtual Result<Stamp> stamp(std::string_view name);
   // The names below the root as they are at this moment, for a reader of many small files: of a
   // store that is far away one look costs a request for a thousand names, list() one for each
   // directory. Null if list() and open_read() cost no more. It may not outlive this Vfs.

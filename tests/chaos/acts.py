@@ -27,7 +27,7 @@ COMMITTED = b'"outcome":"committed"'  # doctor --repair looks for it
 POINTS = [
     name
     for name in fail_points_of_one()
-    if not name.startswith(("debris.", "fork.", "repair.", "scrub."))
+    if not name.startswith(("debris.", "fork.", "repair.", "scrub.", "tag."))
 ]
 # Points that can raise an error, not only kill: capturing can't fail.
 ERROR_POINTS = [name for name in POINTS if not name.startswith("capture.")]

@@ -78,7 +78,8 @@ class Case:
     def program(self, words: tuple[str, ...], fail_points: str = "") -> int:
         """Runs the program; its exit status. Its output goes to the log."""
         more = [word.format(run=self.run) for word in words[1:]]
-        command = [find_program(), words[0], str(self.run), *more]
+        verb, at, checkpoint = words[0].partition("@")
+        command = [find_program(), verb, f"{self.run}{at}{checkpoint}", *more]
         environment = {**os.environ, "DEEPFREEZE_FAIL": fail_points}
         done = subprocess.run(
             command, env=environment, check=False, stdout=self.log, stderr=self.log,
@@ -160,6 +161,7 @@ WAYS = {
     "repair": Way(damaged_manifest, ("repair.",), program=("doctor", "--repair")),
     "scrub": Way(three_steps, ("scrub.",), program=("scrub",)),
     "flush": Way(three_steps, ("tier.", "flush."), program=("flush", "{run}-far")),
+    "tag": Way(three_steps, ("tag.",), program=("tag@latest", "kept=yes")),
     "fork": Way(three_steps, ("fork.",), program=("fork", "{run}-fork")),
 }
 

@@ -71,12 +71,13 @@ std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
 }
 
 // These need several ranks (tests/ranks kills there), attached tensors (the disk has no part in it;
-// tests/chaos kills there), io_uring, a fork (its own tests fail there), or an object store
-// (tiering/shared_files_test ends there).
+// tests/chaos kills there), io_uring, a fork (its own tests fail there), an object store
+// (tiering/shared_files_test ends there), or tags (given_tags_test cuts the power there).
 std::set<std::string> not_passed_here() {
   std::set<std::string> names = {"await.published", "await.synced",  "capture.background",
                                  "fork.file",       "fork.synced",   "flush.referred",
-                                 "flush.shared",    "sweep.retired", "sweep.removed"};
+                                 "flush.shared",    "sweep.retired", "sweep.removed",
+                                 "tag.written",     "tag.renamed",   "tag.synced"};
   if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert(kUringPoint);
   return names;
 }

@@ -1,0 +1,26 @@
+// The runs below a directory. Read-only; any thread.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kRunsFoundMax = 10'000;
+inline constexpr int kRunsDepthMax = 32;
+
+// Whether the directory is a run: it has deepfreeze.json, or an attempt with a manifest, since the
+// record may be lost. False for what can't be looked at.
+[[nodiscard]] bool is_run_directory(const std::filesystem::path& directory);
+
+// The directory itself, if it is a run, and every run below it, runs in the directories of other
+// runs included; sorted by path, each as `directory` and a path below it. Follows no symbolic link,
+// and looks into no attempt and no directory whose name begins with a dot. Directories that can't
+// be read are left out. kNotFound: it is no directory; kInvalidArgument: more than `runs_max`.
+[[nodiscard]] Result<std::vector<std::filesystem::path>> find_runs(
+    const std::filesystem::path& directory, std::size_t runs_max = kRunsFoundMax);
+
+}  // namespace deepfreeze
