@@ -78,6 +78,11 @@ Argument& Argument::default_in_help() {
   return *this;
 }
 
+Argument& Argument::one_at_a_time() {
+  option_.allow_extra_args(false);
+  return *this;
+}
+
 Argument Verb::value(const char* name, std::string& value, const char* help) {
   return Argument(*app_.add_option(name, value, help));
 }

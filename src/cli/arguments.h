@@ -24,6 +24,7 @@ class Argument {
   Argument& positive();
   Argument& between(std::uint64_t least, std::uint64_t most);
   Argument& default_in_help();
+  Argument& one_at_a_time();  // of an option with values: each needs the option's name before it
 
  private:
   CLI::Option& option_;

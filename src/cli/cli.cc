@@ -74,6 +74,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_flush(program),
                                 add_fetch(program),
                                 add_fork(program),
+                                add_tag(program),
                                 add_tiers(program),
                                 add_agent(program),
                                 add_export(program),

@@ -1,4 +1,4 @@
-// deepfreeze ls RUN: the attempts of a run, newest first.
+// deepfreeze ls RUN: the attempts of a run, newest first. tree_listing has the runs of a tree.
 #include <fmt/ostream.h>
 
 #include <algorithm>
@@ -13,13 +13,20 @@
 #include "cli/metric_columns.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
+#include "cli/selection.h"
+#include "cli/tree_listing.h"
+#include "manifest/find_runs.h"
+#include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/in_doubt.h"
 #include "manifest/node_files.h"
 #include "manifest/ranking.h"
+#include "object/object_place.h"
 
 namespace deepfreeze {
 namespace {
+
+constexpr std::size_t kTagWidthMax = 24;  // of a value, among the remarks
 
 // Attempts with a readable manifest come first, by their place in history, then the others by step.
 bool listed_before(const AttemptState& a, const AttemptState& b) {
@@ -72,17 +79,24 @@ std::string remark_on(const AttemptState& attempt, const Flags& flags) {
   add(attempt.manifest->non_finite.value_or(0) > 0, "not finite");
   add(!attempt.manifest->diverged.empty(), "ranks differ");
   if (flags.node_files) add(true, files_here(*flags.node_files, *attempt.manifest));
+  if (!attempt.given) return text;
+  add(attempt.given->fault.has_value(), "tags not known");
+  for (const auto& [name, value] : attempt.given->tags) {
+    add(true, fmt::format("{}={}", name, cut_to(kTagWidthMax, printable(value))));
+  }
   return text;
 }
 
-void write_manifest_members(JsonWriter& json, const Manifest& manifest, bool best) {
+void write_manifest_members(JsonWriter& json, const AttemptState& attempt, bool best) {
+  const Manifest& manifest = *attempt.manifest;
   const auto write_divergence = [](JsonWriter& list, const Divergence& one) {
     list.object("tensor", one.key, "ranks", one.ranks);
   };
   json.members("generation", manifest.point.generation, "save", manifest.point.save_index, "bytes",
                stored_bytes(manifest), "shared_bytes", shared_bytes(manifest), "world_size",
                manifest.world_size, "time_micros", manifest.annotations.wall_micros, "best", best,
-               "metrics", manifest.annotations.metrics, "tags", manifest.annotations.tags);
+               "metrics", manifest.annotations.metrics, "tags", tags_of(attempt), "given_tags",
+               attempt.given ? attempt.given->tags : Tags());
   if (manifest.non_finite) json.members("non_finite", *manifest.non_finite);
   if (manifest.diverged.empty()) return;
   json.members("diverged", json_array(manifest.diverged, write_divergence));
@@ -98,7 +112,10 @@ void write_attempt(JsonWriter& json, const AttemptState& attempt, const Flags& f
     json.members("in_doubt", describe(*attempt.doubt), "deciding_node",
                  node ? std::optional(hex64(*node)) : std::nullopt);
   }
-  if (attempt.manifest) write_manifest_members(json, *attempt.manifest, flags.best);
+  if (attempt.manifest) write_manifest_members(json, attempt, flags.best);
+  if (attempt.given && attempt.given->fault) {
+    json.members("tags_fault", attempt.given->fault->message());
+  }
   if (flags.node_files) {
     json.members("files", attempt.manifest->files.size(), "files_here", flags.node_files->here);
   }
@@ -183,10 +200,48 @@ void print_table(Console& console, const std::vector<AttemptState>& attempts,
   }
 }
 
-Result<ExitCode> run_ls(const std::string& text, Console& console) {
-  DF_TRY(const OpenedRun run, open_whole_run(text));
-  std::vector<AttemptState> attempts = run.listing.attempts;
-  std::ranges::sort(attempts, listed_before);
+struct LsArguments {
+  std::string place;
+  SelectionArguments selection;
+  bool no_index = false;
+};
+
+// An attempt and what a condition needs beside it.
+struct Listed {
+  AttemptState attempt;
+  Tags tags;
+  std::size_t steps = 0;
+};
+
+Subject subject_of(const Listed& one) {
+  static const Metrics no_metrics;
+  const bool has = one.attempt.committed();
+  return {.step = one.attempt.name.step,
+          .steps = one.steps,
+          .bytes = has ? stored_bytes(*one.attempt.manifest) : 0,
+          .metrics = has ? &one.attempt.manifest->annotations.metrics : &no_metrics,
+          .tags = &one.tags};
+}
+
+// Only checkpoints fulfil a condition.
+std::vector<AttemptState> chosen_attempts(const RunListing& listing, const Selection& selection) {
+  const auto steps =
+      static_cast<std::size_t>(std::ranges::count_if(listing.attempts, &AttemptState::committed));
+  std::vector<Listed> rows;
+  for (const AttemptState& attempt : listing.attempts) {
+    Listed row{.attempt = attempt, .tags = tags_of(attempt), .steps = steps};
+    if (selection.where && !(attempt.committed() && selection.takes(subject_of(row)))) continue;
+    rows.push_back(std::move(row));
+  }
+  std::ranges::sort(rows, listed_before, &Listed::attempt);
+  sort_rows(rows, selection, subject_of);
+  std::vector<AttemptState> attempts;
+  for (Listed& row : rows) attempts.push_back(std::move(row.attempt));
+  return attempts;
+}
+
+Result<ExitCode> list_run(const OpenedRun& run, const Selection& selection, Console& console) {
+  const std::vector<AttemptState> attempts = chosen_attempts(run.listing, selection);
   const std::vector<Manifest> committed = newest_first(run.listing);
   const Point* newest = committed.empty() ? nullptr : &committed.front().point;
   const std::optional<Point> best = best_point(run.listing, committed);
@@ -210,18 +265,53 @@ Result<ExitCode> run_ls(const std::string& text, Console& console) {
   return kExitGood;
 }
 
+// Empty if the directory is a run, or holds none.
+std::vector<std::filesystem::path> runs_below(const std::string& place, const Error& not_a_run) {
+  if (not_a_run.code() != ErrorCode::kNotFound || is_object_url(place)) return {};
+  return find_runs(place).value_or(std::vector<std::filesystem::path>());
+}
+
+Result<ExitCode> run_ls(const LsArguments& arguments, Console& console) {
+  DF_TRY(const Selection selection, selection_of(arguments.selection));
+  DF_TRY(const std::string place, whole_run_path(arguments.place));
+  const auto run = open_run(place);
+  if (run) return list_run(*run, selection, console);
+  const auto runs = runs_below(place, run.error());
+  if (runs.empty()) return std::unexpected(run.error());
+  const UseIndex use = arguments.no_index ? UseIndex::kNo : UseIndex::kYes;
+  list_tree(place, runs, selection, use, console);
+  return kExitGood;
+}
+
 }  // namespace
 
 Command add_ls(Program& program) {
-  Verb verb = program.add_verb("ls", "List a run's checkpoints, newest first");
-  const auto run = std::make_shared<std::string>();  // also held by the parser
-  verb.value("RUN", *run, "The run's directory").required();
+  Verb verb =
+      program.add_verb("ls", "List a run's checkpoints, newest first, or a directory's runs");
+  const auto arguments = std::make_shared<LsArguments>();  // also held by the parser
+  verb.value("RUN", arguments->place, "The run's directory, or one with runs below").required();
+  add_selection(verb, arguments->selection);
+  verb.flag("--no-index", arguments->no_index,
+            "Of a directory with runs: read all records, and leave no index in the runs");
   verb.footer(
+      "A condition is comparisons of step, steps (of the run), bytes, tag.NAME or a metric's name\n"
+      "(or metric.NAME) with < <= > >= = !=, joined by 'and'. Odd names and values go in quotes. "
+      "bytes\n"
+      "are those of the listed row. A checkpoint without the metric or tag does not fulfil it.\n"
+      "Of each run, the table shows the best checkpoint, by the rule of its keep, or the newest, "
+      "of\n"
+      "those that fulfil the condition.\n"
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
-      "  generation, save, bytes, world_size, time_micros, best, metrics, tags,\n"
-      "  non_finite?, diverged?: [{tensor, ranks}], in_doubt?, deciding_node?: digits | null,\n"
-      "  files?, files_here?}]}: the last two if other files are on other nodes");
-  return {verb, [run](Console& console) { return run_ls(*run, console); }};
+      "  generation, save, bytes, shared_bytes, world_size, time_micros, best, metrics, tags,\n"
+      "  given_tags, tags_fault?, non_finite?, diverged?: [{tensor, ranks}], in_doubt?,\n"
+      "  deciding_node?: digits | null, files?, files_here?}]}: the last two if other files are "
+      "on\n"
+      "  other nodes. Of a directory with runs: {tree, runs: [{run, error?: {code, message}, id,\n"
+      "  parent: {run, step} | null, steps, matching, newest, best, shown, bytes, shared_bytes,\n"
+      "  active, claimed_micros, faults}]}; newest, best and shown are null or {step, "
+      "time_micros,\n"
+      "  bytes, shared_bytes, abandoned, metrics, tags}");
+  return {verb, [arguments](Console& console) { return run_ls(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

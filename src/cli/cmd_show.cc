@@ -16,6 +16,7 @@
 #include "inspect/read_tensor.h"
 #include "inspect/reading.h"
 #include "inspect/tensor_stats.h"
+#include "manifest/given_tags.h"
 
 namespace deepfreeze {
 namespace {
@@ -41,6 +42,13 @@ void write_leaf(JsonWriter& json, const TreeLeaf& leaf) {
   json.object("path", leaf.path, "kind", leaf.kind, "value", leaf.text);
 }
 
+Tags tags_in(const OpenedCheckpoint& checkpoint) {
+  for (const AttemptState& attempt : checkpoint.run.listing.attempts) {
+    if (attempt.manifest == checkpoint.snapshot->manifest()) return tags_of(attempt);
+  }
+  return {};
+}
+
 JsonWriter show_document(const OpenedCheckpoint& checkpoint) {
   JsonWriter document = json_document("show", checkpoint.run);
   document.key("checkpoint");
@@ -57,6 +65,9 @@ void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
              manifest.point.save_index, utc_time(manifest.annotations.wall_micros),
              snapshot.tensors().size(), human_bytes(snapshot.bytes()), ranks,
              ranks == 1 ? "" : "s");
+  for (const auto& [name, value] : tags_in(checkpoint)) {
+    fmt::print(console.out, "tag {} = {}\n", printable(name), printable(value));
+  }
 }
 
 std::vector<std::string> tensor_cells(const TensorSpec& spec) {
@@ -116,6 +127,7 @@ void write_tensor(JsonWriter& json, const TensorSpec& spec,
 void print_all_json(const OpenedCheckpoint& checkpoint, const std::vector<TreeLeaf>& leaves,
                     Console& console) {
   JsonWriter document = show_document(checkpoint);
+  document.members("tags", tags_in(checkpoint));
   const auto ranges = checkpoint.snapshot->ranges();
   document.key("tensors");
   document.begin_array();
@@ -261,7 +273,8 @@ Command add_show(Program& program) {
   verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("KEY", arguments->key, "A tensor's key, or the path of an object");
   verb.footer(
-      "--json: {run, checkpoint: {generation, step, save, attempt}, tensors: [{key, dtype, shape,\n"
+      "--json: {run, checkpoint: {generation, step, save, attempt}, tags, tensors: [{key, dtype, "
+      "shape,\n"
       "  logical_dtype?, bytes, min?, max?, non_finite?}], objects: [{path, kind, value}]}; with a "
       "KEY: {run, checkpoint,\n"
       "  tensor, statistics: {count, min, max, mean, std, norm, zero, nan, inf, histogram}} or\n"

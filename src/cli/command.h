@@ -28,6 +28,7 @@ struct Command {
 [[nodiscard]] Command add_flush(Program& program);
 [[nodiscard]] Command add_fetch(Program& program);
 [[nodiscard]] Command add_fork(Program& program);
+[[nodiscard]] Command add_tag(Program& program);
 [[nodiscard]] Command add_tiers(Program& program);
 [[nodiscard]] Command add_agent(Program& program);
 [[nodiscard]] Command add_export(Program& program);

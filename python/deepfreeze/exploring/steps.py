@@ -71,6 +71,7 @@ class Step:
     best: bool = False
     metrics: dict[str, float | str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    tagged: bool = False  # some were given after the save, which keeps it
     non_finite: int | None = None
     diverged: list[dict[str, Any]] = field(default_factory=list)
     fault: str = ""
@@ -107,6 +108,7 @@ def _step(row: dict[str, Any], info: _core.CheckpointInfo | None) -> Step:
     step.world_size = row["world_size"]
     step.newest, step.best = row["flag"] == "newest", bool(row["best"])
     step.metrics, step.tags = row["metrics"], row["tags"]
+    step.tagged = bool(row["given_tags"]) or "tags_fault" in row
     step.non_finite, step.diverged = row.get("non_finite"), row.get("diverged", [])
     step.info = info if committed else None
     return step
@@ -134,6 +136,9 @@ def mark_kept(steps: list[Step], keep: Keep) -> None:
     if keep.best:
         for step in _best(line, *keep.best):
             step.kept.append("best")
+    for step in steps:
+        if step.tagged:
+            step.kept.append("tag")
 
 
 def _best(line: list[Step], metric: str, better: str, count: int) -> list[Step]:

@@ -1,0 +1,91 @@
+#include "inspect/catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "manifest/listing_maker.h"
+#include "restore/run_fixture.h"
+
+namespace deepfreeze::catalogue_test {
+namespace {
+
+std::vector<std::uint64_t> steps_of(const CataloguedRun& run) {
+  std::vector<std::uint64_t> steps;
+  for (const CataloguedStep& step : run.steps) steps.push_back(step.step);
+  return steps;
+}
+
+TEST(Catalogue, HasTheCheckpointsOfARunNewestFirst) {
+  ListingMaker maker;
+  maker.claim(1, {}).commit(1, 1).metric("loss", 0.5).commit(1, 2).metric("loss", 0.1);
+  maker.given({{"lr", "1"}}).commit(1, 3).metric("loss", 0.9).abort(1, 4).undecided(5);
+  maker.claim(2, make_point(1, 2)).rule({.best = Keep::Best{.metric = "loss"}}).commit(2, 3);
+  const CataloguedRun run = catalogued(maker.listing());
+  EXPECT_EQ(steps_of(run), (std::vector<std::uint64_t>{3, 3, 2, 1}));
+  EXPECT_FALSE(run.steps[0].abandoned);
+  EXPECT_TRUE(run.steps[1].abandoned);
+  EXPECT_EQ(run.steps[2].tags, (Tags{{"lr", "1"}}));
+  EXPECT_EQ(run.steps[2].metrics.at("loss"), 0.1);
+  EXPECT_EQ(run.best, 2U);
+  EXPECT_EQ(run.faults, 0U);
+}
+
+TEST(Catalogue, CountsRecordsThatDoNotVerify) {
+  ListingMaker maker;
+  maker.claim(1, {}).commit(1, 1).tags_lost().bad(2).lost_claim(2);
+  RunListing listing = maker.listing();
+  EXPECT_EQ(catalogued(listing).faults, 3U);
+  listing.run_rebuilt = true;
+  EXPECT_EQ(catalogued(listing).faults, 4U);
+}
+
+TEST(Catalogue, CountsBytesOfSharedFilesApart) {
+  ListingMaker maker;
+  maker.claim(1, {}).commit(1, 1).commit(1, 2);
+  RunListing listing = maker.listing();
+  listing.attempts[0].manifest->files = {{.name = "a", .bytes = 10}, {.name = "b", .bytes = 5}};
+  listing.attempts[1].manifest->files = {{.name = "a", .bytes = 7},
+                                         {.name = "b", .bytes = 5, .origin = Origin{}}};
+  const CataloguedRun run = catalogued(listing);
+  EXPECT_EQ(bytes_of(run), 27U);
+  EXPECT_EQ(shared_bytes_of(run), 5U);
+}
+
+TEST(Catalogue, ARunIsActiveForAnHour) {
+  CataloguedRun run;
+  run.claimed_micros = 5;
+  EXPECT_TRUE(is_active(run, 5 + kActiveMicros - 1));
+  EXPECT_FALSE(is_active(run, 5 + kActiveMicros));
+  run.steps.push_back({.step = 1, .wall_micros = 10});
+  EXPECT_TRUE(is_active(run, 5 + kActiveMicros));
+  EXPECT_FALSE(is_active(run, 10 + kActiveMicros));
+}
+
+TEST(Catalogue, IsInTheOrderOfThePathsAndOneBadRunSpoilsNoOther) {
+  RunFixture first;
+  RunFixture second;
+  first.save({.step = 7, .ranks = {{f32_tensor("w", {1})}}});
+  RunFixture bad;
+  std::ofstream(bad.path() / "deepfreeze.json") << "{}";
+  std::filesystem::remove(bad.path() / "generation-00000001.json");
+  std::vector<std::filesystem::path> paths;
+  for (int i = 0; i < 50; ++i) {  // more than there are threads
+    paths.insert(paths.end(), {first.path(), bad.path(), second.path(), "no such place"});
+  }
+  const auto rows = read_catalogue(paths, UseIndex::kNo);
+  ASSERT_EQ(rows.size(), paths.size());
+  for (std::size_t i = 0; i < rows.size(); i += 4) {
+    ASSERT_TRUE(rows[i].run);
+    EXPECT_EQ(rows[i].path, first.path());
+    EXPECT_EQ(steps_of(*rows[i].run), std::vector<std::uint64_t>{7});
+    EXPECT_FALSE(rows[i + 1].run);
+    ASSERT_TRUE(rows[i + 2].run);
+    EXPECT_TRUE(rows[i + 2].run->steps.empty());
+    EXPECT_FALSE(rows[i + 3].run);
+  }
+  EXPECT_TRUE(read_catalogue({}, UseIndex::kNo).empty());
+}
+
+}  // namespace
+}  // namespace deepfreeze::catalogue_test

@@ -1,0 +1,291 @@
+#include "inspect/run_index.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "base/clock.h"
+#include "format/sealed_json.h"
+#include "manifest/claims.h"
+#include "manifest/given_tags.h"
+#include "manifest/name_kind.h"
+#include "manifest/retention.h"
+#include "manifest/run_survey.h"
+#include "restore/run_fixture.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze::run_index_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kHour = kActiveMicros;
+
+// All that a catalogue has of a run, as one text.
+std::string text_of(const CataloguedRun& run) {
+  return encode_index({.key = {}, .tag_numbers = {}, .run = run}) + std::to_string(run.faults);
+}
+
+struct IndexedRun {
+  IndexedRun() {
+    run_.claim({}, {.last = 9, .best = Keep::Best{.metric = "loss"}});
+    for (std::uint64_t step = 1; step <= 4; ++step) manifests_.push_back(save(step));
+    give(2, {{"lr", "3e-4"}});
+    pass_a_tick();
+  }
+
+  Manifest save(std::uint64_t step) {
+    FixtureSave save{.step = step, .ranks = {{f32_tensor("w", {static_cast<float>(step)})}}};
+    save.annotations.wall_micros = static_cast<std::int64_t>(step) * 1000;
+    save.annotations.metrics = {{"loss", 1.0 / static_cast<double>(step)}};
+    if (step == 3) save.annotations.metrics["nan"] = std::nan("");
+    save.annotations.tags = {{"host", "a"}};
+    return run_.save(save);
+  }
+  void give(std::uint64_t step, const Tags& tags) {
+    ASSERT_TRUE(change_tags(run_.vfs(), manifests_[step - 1], {.set = tags, .remove = {}}));
+  }
+  // Until a change now differs from one before: the file system's clock has ticks.
+  void pass_a_tick() {
+    const fs::path probe = run_.path() / "probe";
+    const auto touch = [&] {
+      std::ofstream(probe, std::ios::app) << ".";
+      return run_.vfs().stamp("probe")->changed_nanos;
+    };
+    const std::int64_t start = touch();
+    while (touch() == start) continue;
+    fs::remove(probe);
+  }
+  // As if all files were old.
+  std::string look() { return text_of(look_up(run_.vfs(), wall_micros() + kHour).value()); }
+  std::string truth() { return text_of(catalogued(read_run(run_.vfs()).value())); }
+  [[nodiscard]] fs::path index() const { return run_.path() / kIndexFile; }
+  std::string index_text() { return read_file(run_.vfs(), kIndexFile, 1 << 20).value_or(""); }
+  void write_index(const std::string& text) { std::ofstream(index(), std::ios::binary) << text; }
+  [[nodiscard]] std::size_t files_in_root() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(run_.path()), fs::directory_iterator()));
+  }
+
+  [[nodiscard]] fs::path path(std::uint64_t step, const std::string& name) const {
+    return run_.file_path(manifests_[step - 1], name);
+  }
+
+  RunFixture run_;
+  std::vector<Manifest> manifests_;
+};
+
+class RunIndexOnDisk : public testing::Test, public IndexedRun {};
+
+TEST_F(RunIndexOnDisk, GivesTheSameAsTheRecords) {
+  EXPECT_EQ(look(), truth());
+  ASSERT_TRUE(fs::exists(index()));
+  EXPECT_EQ(look(), truth());
+}
+
+TEST_F(RunIndexOnDisk, CountsWhileNothingHasChanged) {
+  look();
+  RunIndex planted = decode_index(index_text()).value();
+  planted.run.steps[0].bytes = 12345;
+  write_index(encode_index(planted));
+  EXPECT_EQ(look(), text_of(planted.run)) << "the manifests were read";
+  planted.key += " ";
+  write_index(encode_index(planted));
+  EXPECT_EQ(look(), truth());
+  EXPECT_EQ(look(), truth()) << "and it was written anew";
+}
+
+TEST(RunIndex, EveryChangeOfARecordMakesItVoid) {
+  const std::vector<std::pair<const char*, void (*)(IndexedRun&)>> changes = {
+      {"a checkpoint", [](IndexedRun& on) { on.save(5); }},
+      {"a tag", [](IndexedRun& on) { on.give(1, {{"a", "b"}}); }},
+      {"another tag", [](IndexedRun& on) { on.give(2, {{"c", "d"}}); }},
+      {"a claim", [](IndexedRun& on) { on.run_.claim(on.manifests_[1].point, {.last = 2}); }},
+      {"a damaged claim",
+       [](IndexedRun& on) { flip_bit(on.run_.path() / "generation-00000002.json", 8 * 30); }},
+      {"damaged tags", [](IndexedRun& on) { flip_bit(on.path(2, "tags-00000001.json"), 8 * 60); }},
+      {"a manifest damaged in place",
+       [](IndexedRun& on) { flip_bit(on.path(3, "manifest.json"), 8 * 40); }},
+      {"a checkpoint collected",
+       [](IndexedRun& on) {
+         ASSERT_TRUE(delete_checkpoint(on.run_.vfs(), {4, on.manifests_[3].point.attempt_id}));
+       }},
+      {"a step removed by hand", [](IndexedRun& on) { fs::remove_all(on.path(3, "")); }},
+      {"a manifest removed by hand",
+       [](IndexedRun& on) { fs::remove(on.path(3, "manifest.json")); }},
+      {"a manifest put back from a copy",
+       [](IndexedRun& on) {
+         fs::copy(on.path(1, "manifest.json"), on.path(3, "manifest.json"),
+                  fs::copy_options::overwrite_existing);
+       }},
+      {"the run's record damaged",
+       [](IndexedRun& on) { flip_bit(on.run_.path() / "deepfreeze.json", 8 * 30); }},
+      {"the run's record lost",
+       [](IndexedRun& on) { fs::remove(on.run_.path() / "deepfreeze.json"); }},
+  };
+  for (const auto& [what, change] : changes) {
+    IndexedRun on;
+    const std::string before = on.look();
+    ASSERT_TRUE(fs::exists(on.index())) << what;
+    change(on);
+    on.pass_a_tick();
+    ASSERT_NE(on.truth(), before) << what << " changes nothing: no test";
+    EXPECT_EQ(on.look(), on.truth()) << what;
+    EXPECT_EQ(on.look(), on.truth()) << what << ", again";
+  }
+}
+
+TEST_F(RunIndexOnDisk, DamagedStaleOrForeignItCountsForNothing) {
+  look();
+  const std::string good = index_text();
+  ASSERT_FALSE(good.empty());
+  RunFixture other;
+  other.save({.step = 9, .ranks = {{f32_tensor("w", {1})}}});
+  ASSERT_TRUE(look_up(other.vfs(), wall_micros() + kHour));
+  const std::string foreign = read_file(other.vfs(), kIndexFile, 1 << 20).value();
+  for (const std::string& text :
+       {std::string(), std::string("{}"), good.substr(0, good.size() / 2), good + good, foreign,
+        std::string(100'000, 'x'), std::string("\0\0\0", 3), "[" + good + "]"}) {
+    write_index(text);
+    EXPECT_EQ(look(), truth()) << text.substr(0, 60);
+    EXPECT_EQ(look(), truth());
+  }
+  for (std::size_t bit = 3; bit < 8 * good.size(); bit += 97) {
+    std::string damaged = good;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    write_index(damaged);
+    ASSERT_EQ(look(), truth()) << bit;
+  }
+  manifests_.push_back(save(5));
+  pass_a_tick();
+  write_index(good);
+  EXPECT_EQ(look(), truth()) << "an older one, put back";
+}
+
+TEST_F(RunIndexOnDisk, OfACopyOfTheRunItCountsForNothing) {
+  look();
+  RunIndex planted = decode_index(index_text()).value();
+  planted.run.claimed_micros = 7;
+  write_index(encode_index(planted));
+  const fs::path copy = run_.text() + "-copy";
+  fs::copy(run_.path(), copy, fs::copy_options::recursive);
+  const auto rows = read_catalogue({run_.path(), copy}, UseIndex::kYes);
+  EXPECT_EQ(rows[0].run->claimed_micros, 7);
+  EXPECT_EQ(text_of(*rows[1].run), truth());
+  fs::remove_all(copy);
+}
+
+TEST_F(RunIndexOnDisk, IsNotMadeOfARunThatChangedJustNow) {
+  const std::size_t files = files_in_root();
+  std::int64_t newest = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(run_.path())) {
+    const std::string name = entry.path().lexically_relative(run_.path()).string();
+    newest = std::max(newest, run_.vfs().stamp(name)->changed_nanos / 1000);
+  }
+  EXPECT_EQ(text_of(look_up(run_.vfs(), newest).value()), truth());
+  EXPECT_EQ(text_of(look_up(run_.vfs(), newest - kHour).value()), truth())
+      << "a clock that is late";
+  EXPECT_EQ(files_in_root(), files);
+  ASSERT_TRUE(look_up(run_.vfs(), newest + kSettledMicros + 1));
+  EXPECT_EQ(files_in_root(), files + 1);
+}
+
+TEST_F(RunIndexOnDisk, IsNotMadeOfARunWithFaultsOrAttemptsUnderWay) {
+  run_.write_undecided({.step = 6, .ranks = {{f32_tensor("w", {1})}}});
+  EXPECT_EQ(look(), truth());
+  EXPECT_FALSE(fs::exists(index()));
+  RunFixture faulty;
+  flip_bit(faulty.path() / "generation-00000001.json", 8 * 30);
+  ASSERT_TRUE(look_up(faulty.vfs(), wall_micros() + kHour));
+  EXPECT_FALSE(fs::exists(faulty.path() / kIndexFile));
+}
+
+TEST_F(RunIndexOnDisk, AFailureToWriteItIsNobodysBusiness) {
+  fs::create_directories(index() / "in the way");
+  const std::size_t files = files_in_root();
+  EXPECT_EQ(look(), truth());
+  EXPECT_EQ(files_in_root(), files) << "a temporary file was left";
+  SimDisk disk;  // it has no stamps
+  ASSERT_TRUE(create_or_open_run(disk, {}));
+  const auto names = disk.list_all();
+  EXPECT_TRUE(look_up(disk, wall_micros() + kHour));
+  EXPECT_EQ(disk.list_all(), names);
+}
+
+TEST_F(RunIndexOnDisk, IsNoOddityAndIsNeverACheckpoint) {
+  look();
+  ASSERT_TRUE(fs::exists(index()));
+  const RunListing listing = read_run(run_.vfs()).value();
+  EXPECT_TRUE(survey_run(run_.vfs(), listing)->empty());
+  EXPECT_EQ(listing.attempts.size(), 4U);
+  ASSERT_TRUE(collect_garbage(run_.vfs(), {.last = 1}));
+  EXPECT_TRUE(fs::exists(index()));
+  pass_a_tick();
+  EXPECT_EQ(look(), truth());
+  const std::string temporary = std::string(kIndexFile) + ".0123456789abcdef.tmp";
+  EXPECT_EQ(kind_in_run({.name = temporary}), NameKind::kTemporary) << "debris, if one is left";
+}
+
+TEST(RunIndex, ComesBackAsItWas) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  CataloguedRun run{.run_id = "0123456789abcdef",
+                    .parent = ParentPoint{.run = "/a \"b\"", .step = kMax},
+                    .claimed_micros = -5};
+  run.steps = {
+      {.step = kMax,
+       .wall_micros = std::numeric_limits<std::int64_t>::min(),
+       .bytes = kMax,
+       .shared_bytes = 1,
+       .abandoned = true,
+       .metrics = {{"a", 5e-324}, {"b", -0.0}},
+       .tags = {{"x", "é\n"}}},
+      {.step = 0, .metrics = {{"b", std::numeric_limits<double>::infinity()}, {"c", std::nan("")}}},
+      {.step = 1}};
+  run.best = 1;
+  const RunIndex index{.key = "k \"1\"", .tag_numbers = {{"step", kMax}}, .run = run};
+  const RunIndex back = decode_index(encode_index(index)).value();
+  EXPECT_EQ(encode_index(back), encode_index(index));
+  EXPECT_EQ(back.key, index.key);
+  EXPECT_EQ(back.tag_numbers, index.tag_numbers);
+  EXPECT_EQ(back.run.steps[0].wall_micros, run.steps[0].wall_micros);
+  EXPECT_EQ(back.run.steps[0].metrics, run.steps[0].metrics);
+  EXPECT_TRUE(std::signbit(back.run.steps[0].metrics.at("b")));
+  EXPECT_EQ(back.run.steps[1].metrics.size(), 2U) << "absent values stay absent";
+  EXPECT_EQ(back.run.best, 1U);
+}
+
+TEST(RunIndex, ColumnsOfOtherLengthsAreRefused) {
+  CataloguedRun run{.run_id = "0123456789abcdef", .steps = {{.step = 1}, {.step = 2}}};
+  run.best = 2;
+  EXPECT_FALSE(decode_index(encode_index({.run = run})));
+  run.best.reset();
+  const std::string good = encode_index({.run = run});
+  ASSERT_TRUE(decode_index(good));
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {R"("bytes":[0,0])", R"("bytes":[0])"},
+           {R"("bytes":[0,0])", R"("bytes":[0,"0"])"},
+           {R"("step":[1,2])", R"("step":[1])"},
+           {R"("abandoned":[false,false])", R"("abandoned":[0,0])"},
+           {R"("tags":[0,0])", R"("tags":[0,1])"},
+           {R"("tags":[0,0])", R"("tags":[0])"},
+           {R"("tag_sets":[{}])", R"("tag_sets":[{"a":1}])"},
+           {R"("metrics":{})", R"("metrics":{"a":[1]})"},
+           {R"("metrics":{})", R"("metrics":{"a":[1,"x"]})"},
+           {R"("tag_records":{})", R"("tag_records":{"a":"b"})"},
+           {R"("best":null)", R"("best":-1)"}}) {
+    std::string bad = good;
+    const std::size_t at = bad.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    bad.replace(at, from.size(), to);
+    EXPECT_FALSE(decode_index(seal_text("{" + bad.substr(bad.find(',') + 1)))) << to;
+  }
+}
+
+}  // namespace
+}  // namespace deepfreeze::run_index_test
