@@ -27,6 +27,7 @@ namespace deepfreeze {
 namespace {
 
 constexpr std::uint64_t kIndexBytesMax = 64 << 20;
+constexpr std::uint64_t kIndexStepsMax = 1'000'000;
 constexpr std::int64_t kNanosPerMicro = 1000;
 
 struct Key {
@@ -119,12 +120,20 @@ bool is_plain(const RunListing& listing) {
       listing.attempts, [](const AttemptState& attempt) { return attempt.manifest.has_value(); });
 }
 
-template <class Get>
-void write_column(JsonWriter& json, std::string_view name, const CataloguedRun& run, Get get) {
-  json.key(name);
-  json.begin_array();
-  for (const CataloguedStep& step : run.steps) json.value(get(step));
-  json.end_array();
+// One value for each step; a column of equal values is that value, which halves most indices.
+template <class T>
+void write_values(JsonWriter& json, std::string_view name, const std::vector<T>& values) {
+  const bool is_constant =
+      !values.empty() && std::ranges::all_of(values, [&](T one) { return one == values[0]; });
+  is_constant ? json.members(name, static_cast<T>(values[0])) : json.members(name, values);
+}
+
+template <class T>
+void write_column(JsonWriter& json, std::string_view name, const CataloguedRun& run,
+                  T CataloguedStep::* member) {
+  std::vector<T> values;
+  for (const CataloguedStep& step : run.steps) values.push_back(step.*member);
+  write_values(json, name, values);
 }
 
 void write_metrics(JsonWriter& json, const CataloguedRun& run) {
@@ -152,7 +161,8 @@ void write_tags(JsonWriter& json, const CataloguedRun& run) {
     if (is_new) sets.push_back(step.tags);
     column.push_back(found->second);
   }
-  json.members("tag_sets", sets, "tags", column);
+  json.members("tag_sets", sets);
+  write_values(json, "tags", column);
 }
 
 }  // namespace
@@ -163,12 +173,12 @@ std::string encode_index(const RunIndex& index) {
   json.members("key", index.key, "tag_records", index.tag_numbers);
   add_parent(json, run.parent);
   json.members("claimed_micros", whole(run.claimed_micros), "best", run.best);
-  write_column(json, "step", run, [](const CataloguedStep& one) { return one.step; });
-  write_column(json, "wall_micros", run, [](const CataloguedStep& one) { return one.wall_micros; });
-  write_column(json, "bytes", run, [](const CataloguedStep& one) { return one.bytes; });
-  write_column(json, "shared_bytes", run,
-               [](const CataloguedStep& one) { return one.shared_bytes; });
-  write_column(json, "abandoned", run, [](const CataloguedStep& one) { return one.abandoned; });
+  json.members("steps", run.steps.size());
+  write_column(json, "step", run, &CataloguedStep::step);
+  write_column(json, "wall_micros", run, &CataloguedStep::wall_micros);
+  write_column(json, "bytes", run, &CataloguedStep::bytes);
+  write_column(json, "shared_bytes", run, &CataloguedStep::shared_bytes);
+  write_column(json, "abandoned", run, &CataloguedStep::abandoned);
   write_metrics(json, run);
   write_tags(json, run);
   return sealed(std::move(json));
@@ -180,14 +190,15 @@ std::unexpected<Error> corrupt(std::string_view what) {
   return fail(ErrorCode::kCorrupt, fmt::format("index: bad {}", what));
 }
 
-// The values of a column, one for each step.
 template <class T, class Get>
 Status read_column(const JsonValue& object, std::string_view name, CataloguedRun& run,
                    T CataloguedStep::* member, Get get) {
-  DF_TRY(const JsonArray* values, get_array(object, name));
-  if (values->size() != run.steps.size()) return corrupt(name);
-  for (std::size_t i = 0; i < values->size(); ++i) {
-    const auto value = get((*values)[i]);
+  const JsonValue* column = object.find(name);
+  if (column == nullptr) return corrupt(name);
+  const JsonArray* values = column->as_array();
+  if (values != nullptr && values->size() != run.steps.size()) return corrupt(name);
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    const auto value = get(values == nullptr ? *column : (*values)[i]);
     if (!value) return corrupt(name);
     run.steps[i].*member = *value;
   }
@@ -267,8 +278,9 @@ Result<TagNumbers> tag_numbers_of(const JsonValue& object) {
 }
 
 Status read_steps(const JsonValue& object, CataloguedRun& run) {
-  DF_TRY(const JsonArray* steps, get_array(object, "step"));
-  run.steps.resize(steps->size());
+  DF_TRY(const std::uint64_t steps, get_u64(object, "steps"));
+  if (steps > kIndexStepsMax) return corrupt("steps");
+  run.steps.resize(static_cast<std::size_t>(steps));
   DF_TRY_VOID(read_column(object, "step", run, &CataloguedStep::step, u64_of));
   DF_TRY_VOID(read_column(object, "wall_micros", run, &CataloguedStep::wall_micros, i64_of));
   DF_TRY_VOID(read_column(object, "bytes", run, &CataloguedStep::bytes, u64_of));
@@ -333,6 +345,7 @@ Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros) {
   const auto key = key_of(vfs, index.tag_numbers);
   if (!key || key->changed_micros + kSettledMicros >= now_micros) return run;
   index.key = key->text;
+  if (run.steps.size() > kIndexStepsMax) return run;
   std::ignore = write_index(vfs, encode_index(index));
   return run;
 }
