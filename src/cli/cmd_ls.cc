@@ -15,7 +15,6 @@
 #include "cli/run_ref.h"
 #include "cli/selection.h"
 #include "cli/tree_listing.h"
-#include "manifest/find_runs.h"
 #include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/in_doubt.h"
@@ -265,10 +264,20 @@ Result<ExitCode> list_run(const OpenedRun& run, const Selection& selection, Cons
   return kExitGood;
 }
 
-// Empty if the directory is a run, or holds none.
-std::vector<std::filesystem::path> runs_below(const std::string& place, const Error& not_a_run) {
-  if (not_a_run.code() != ErrorCode::kNotFound || is_object_url(place)) return {};
-  return find_runs(place).value_or(std::vector<std::filesystem::path>());
+// `not_a_run` is the answer if the place holds no runs either.
+Result<ExitCode> list_runs_below(const LsArguments& arguments, const Selection& selection,
+                                 const Error& not_a_run, Console& console) {
+  const bool may_hold_runs =
+      not_a_run.code() == ErrorCode::kNotFound && !is_object_url(arguments.place);
+  if (!may_hold_runs) return std::unexpected(not_a_run);
+  const auto rows =
+      read_catalogue(arguments.place, arguments.no_index ? UseIndex::kNo : UseIndex::kYes);
+  if (!rows && rows.error().code() == ErrorCode::kInvalidArgument) {
+    return std::unexpected(rows.error());
+  }
+  if (!rows || rows->empty()) return std::unexpected(not_a_run);
+  list_tree(arguments.place, *rows, selection, console);
+  return kExitGood;
 }
 
 Result<ExitCode> run_ls(const LsArguments& arguments, Console& console) {
@@ -276,11 +285,7 @@ Result<ExitCode> run_ls(const LsArguments& arguments, Console& console) {
   DF_TRY(const std::string place, whole_run_path(arguments.place));
   const auto run = open_run(place);
   if (run) return list_run(*run, selection, console);
-  const auto runs = runs_below(place, run.error());
-  if (runs.empty()) return std::unexpected(run.error());
-  const UseIndex use = arguments.no_index ? UseIndex::kNo : UseIndex::kYes;
-  list_tree(place, runs, selection, use, console);
-  return kExitGood;
+  return list_runs_below(arguments, selection, run.error(), console);
 }
 
 }  // namespace

@@ -197,9 +197,8 @@ void print_lines(Console& console, const std::vector<Line>& lines, const std::st
 
 }  // namespace
 
-void list_tree(const std::string& tree, const std::vector<fs::path>& runs,
-               const Selection& selection, UseIndex use, Console& console) {
-  const std::vector<CatalogueRow> rows = read_catalogue(runs, use);
+void list_tree(const std::string& tree, const std::vector<CatalogueRow>& rows,
+               const Selection& selection, Console& console) {
   const std::vector<Line> lines = lines_of(rows, tree, selection);
   if (!console.json) return print_lines(console, lines, tree);
   JsonWriter document = json_document("ls");

@@ -1,7 +1,6 @@
 // deepfreeze ls TREE: the runs below a directory, a line for each.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,7 @@
 
 namespace deepfreeze {
 
-void list_tree(const std::string& tree, const std::vector<std::filesystem::path>& runs,
-               const Selection& selection, UseIndex use, Console& console);
+void list_tree(const std::string& tree, const std::vector<CatalogueRow>& rows,
+               const Selection& selection, Console& console);
 
 }  // namespace deepfreeze

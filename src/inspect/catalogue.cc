@@ -1,15 +1,19 @@
 #include "inspect/catalogue.h"
 
 #include <algorithm>
-#include <atomic>
+#include <deque>
+#include <iterator>
 #include <memory>
+#include <thread>
 #include <utility>
 
+#include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/named_threads.h"
 #include "base/try.h"
 #include "inspect/run_index.h"
+#include "manifest/find_runs.h"
 #include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/ranking.h"
@@ -89,22 +93,24 @@ bool is_active(const CataloguedRun& run, std::int64_t now_micros) {
   return now_micros - last < kActiveMicros;
 }
 
-std::vector<CatalogueRow> read_catalogue(const std::vector<std::filesystem::path>& paths,
-                                         UseIndex use) {
-  std::vector<CatalogueRow> rows(paths.size());
-  std::atomic<std::size_t> next = 0;
+// Runs are read while others are still looked for, by this thread, which then helps.
+Result<std::vector<CatalogueRow>> read_catalogue(const std::filesystem::path& tree, UseIndex use) {
+  std::deque<CatalogueRow> rows;  // one that is added moves none of the others
+  BoundedQueue<CatalogueRow*> waiting(kRunsFoundMax);
   const auto read = [&] {
-    // Each row is one thread's; the threads' end makes them visible.
-    for (auto i = next.fetch_add(1, std::memory_order_relaxed); i < rows.size();
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
-      rows[i] = {.path = paths[i], .run = read_run_at(paths[i], use)};
-    }
+    while (const auto row = waiting.pop()) (*row)->run = read_run_at((*row)->path, use);
   };
-  const std::size_t readers = std::min({kReadersMax, cores_of_this_process(), rows.size()});
-  const auto others =
-      start_threads(readers - std::min<std::size_t>(readers, 1), "df-catalogue", read);
+  const std::size_t readers = std::min(kReadersMax, cores_of_this_process());
+  std::vector<std::jthread> others = start_threads(readers - 1, "df-catalogue", read);
+  const Status found = find_each_run(tree, [&](const std::filesystem::path& path) {
+    waiting.push(&rows.emplace_back(CatalogueRow{.path = path}));
+  });
+  waiting.close();
   read();
-  return rows;
+  others.clear();  // joined: their rows can be seen now
+  DF_TRY_VOID(found);
+  return std::vector<CatalogueRow>(std::move_iterator(rows.begin()),
+                                   std::move_iterator(rows.end()));
 }
 
 }  // namespace deepfreeze

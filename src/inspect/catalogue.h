@@ -52,8 +52,9 @@ struct CatalogueRow {
   std::filesystem::path path;
   Result<CataloguedRun> run = CataloguedRun{};  // the error says why it can't be read
 };
-// In the order of `paths`.
-[[nodiscard]] std::vector<CatalogueRow> read_catalogue(
-    const std::vector<std::filesystem::path>& paths, UseIndex use);
+// The directory itself if it is a run, and all runs below it, as find_runs() gives them. Errors:
+// those of find_runs().
+[[nodiscard]] Result<std::vector<CatalogueRow>> read_catalogue(const std::filesystem::path& tree,
+                                                               UseIndex use);
 
 }  // namespace deepfreeze

@@ -63,28 +63,30 @@ TEST(Catalogue, ARunIsActiveForAnHour) {
 }
 
 TEST(Catalogue, IsInTheOrderOfThePathsAndOneBadRunSpoilsNoOther) {
-  RunFixture first;
-  RunFixture second;
-  first.save({.step = 7, .ranks = {{f32_tensor("w", {1})}}});
+  RunFixture good;
+  good.save({.step = 7, .ranks = {{f32_tensor("w", {1})}}});
   RunFixture bad;
   std::ofstream(bad.path() / "deepfreeze.json") << "{}";
   std::filesystem::remove(bad.path() / "generation-00000001.json");
-  std::vector<std::filesystem::path> paths;
-  for (int i = 0; i < 50; ++i) {  // more than there are threads
-    paths.insert(paths.end(), {first.path(), bad.path(), second.path(), "no such place"});
+  const std::filesystem::path tree = good.text() + "-tree";
+  for (int i = 100; i < 200; ++i) {  // more than there are threads
+    std::filesystem::create_directories(tree / std::to_string(i));
+    const auto kind = std::filesystem::copy_options::recursive;
+    std::filesystem::copy(i % 2 == 0 ? good.path() : bad.path(), tree / std::to_string(i), kind);
   }
-  const auto rows = read_catalogue(paths, UseIndex::kNo);
-  ASSERT_EQ(rows.size(), paths.size());
-  for (std::size_t i = 0; i < rows.size(); i += 4) {
-    ASSERT_TRUE(rows[i].run);
-    EXPECT_EQ(rows[i].path, first.path());
-    EXPECT_EQ(steps_of(*rows[i].run), std::vector<std::uint64_t>{7});
-    EXPECT_FALSE(rows[i + 1].run);
-    ASSERT_TRUE(rows[i + 2].run);
-    EXPECT_TRUE(rows[i + 2].run->steps.empty());
-    EXPECT_FALSE(rows[i + 3].run);
+  const auto rows = read_catalogue(tree, UseIndex::kNo);
+  ASSERT_TRUE(rows);
+  ASSERT_EQ(rows->size(), 100U);
+  for (std::size_t i = 0; i < 100; ++i) {
+    const CatalogueRow& row = (*rows)[i];
+    EXPECT_EQ(row.path, tree / std::to_string(100 + i));
+    EXPECT_EQ(row.run.has_value(), i % 2 == 0);
+    if (row.run) {
+      EXPECT_EQ(steps_of(*row.run), std::vector<std::uint64_t>{7});
+    }
   }
-  EXPECT_TRUE(read_catalogue({}, UseIndex::kNo).empty());
+  std::filesystem::remove_all(tree);
+  EXPECT_FALSE(read_catalogue(tree, UseIndex::kNo));
 }
 
 }  // namespace

@@ -27,7 +27,6 @@ namespace deepfreeze {
 namespace {
 
 constexpr std::uint64_t kIndexBytesMax = 64 << 20;
-constexpr std::uint64_t kIndexStepsMax = 1'000'000;
 constexpr std::int64_t kNanosPerMicro = 1000;
 
 struct Key {
@@ -173,8 +172,9 @@ std::string encode_index(const RunIndex& index) {
   json.members("key", index.key, "tag_records", index.tag_numbers);
   add_parent(json, run.parent);
   json.members("claimed_micros", whole(run.claimed_micros), "best", run.best);
-  json.members("steps", run.steps.size());
-  write_column(json, "step", run, &CataloguedStep::step);
+  json.members("step", json_array(run.steps, [](JsonWriter& inner, const CataloguedStep& one) {
+                 inner.value(one.step);
+               }));
   write_column(json, "wall_micros", run, &CataloguedStep::wall_micros);
   write_column(json, "bytes", run, &CataloguedStep::bytes);
   write_column(json, "shared_bytes", run, &CataloguedStep::shared_bytes);
@@ -278,9 +278,9 @@ Result<TagNumbers> tag_numbers_of(const JsonValue& object) {
 }
 
 Status read_steps(const JsonValue& object, CataloguedRun& run) {
-  DF_TRY(const std::uint64_t steps, get_u64(object, "steps"));
-  if (steps > kIndexStepsMax) return corrupt("steps");
-  run.steps.resize(static_cast<std::size_t>(steps));
+  // Never one value, so that a short text can't ask for much memory.
+  DF_TRY(const JsonArray* steps, get_array(object, "step"));
+  run.steps.resize(steps->size());
   DF_TRY_VOID(read_column(object, "step", run, &CataloguedStep::step, u64_of));
   DF_TRY_VOID(read_column(object, "wall_micros", run, &CataloguedStep::wall_micros, i64_of));
   DF_TRY_VOID(read_column(object, "bytes", run, &CataloguedStep::bytes, u64_of));
@@ -345,7 +345,6 @@ Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros) {
   const auto key = key_of(vfs, index.tag_numbers);
   if (!key || key->changed_micros + kSettledMicros >= now_micros) return run;
   index.key = key->text;
-  if (run.steps.size() > kIndexStepsMax) return run;
   std::ignore = write_index(vfs, encode_index(index));
   return run;
 }

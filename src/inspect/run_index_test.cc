@@ -175,9 +175,11 @@ TEST_F(RunIndexOnDisk, OfACopyOfTheRunItCountsForNothing) {
   write_index(encode_index(planted));
   const fs::path copy = run_.text() + "-copy";
   fs::copy(run_.path(), copy, fs::copy_options::recursive);
-  const auto rows = read_catalogue({run_.path(), copy}, UseIndex::kYes);
-  EXPECT_EQ(rows[0].run->claimed_micros, 7);
-  EXPECT_EQ(text_of(*rows[1].run), truth());
+  const auto claimed = [](const fs::path& path) {
+    return read_catalogue(path, UseIndex::kYes)->front().run.value();
+  };
+  EXPECT_EQ(claimed(run_.path()).claimed_micros, 7);
+  EXPECT_EQ(text_of(claimed(copy)), truth());
   fs::remove_all(copy);
 }
 
@@ -261,17 +263,18 @@ TEST(RunIndex, ComesBackAsItWas) {
 }
 
 TEST(RunIndex, ColumnsOfOtherLengthsAreRefused) {
-  CataloguedRun run{.run_id = "0123456789abcdef", .steps = {{.step = 1}, {.step = 2}}};
+  CataloguedRun run{.run_id = "0123456789abcdef",
+                    .steps = {{.step = 1, .wall_micros = 5}, {.step = 2, .wall_micros = 6}}};
   run.best = 2;
   EXPECT_FALSE(decode_index(encode_index({.run = run})));
   run.best.reset();
   const std::string good = encode_index({.run = run});
   ASSERT_TRUE(decode_index(good));
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {R"("step":[1,2])", R"("step":[1])"},
+           {R"("wall_micros":[5,6])", R"("wall_micros":[5])"},
+           {R"("wall_micros":[5,6])", R"("wall_micros":[5,6,7])"},
            {R"("step":[1,2])", R"("step":[1,"2"])"},
-           {R"("steps":2)", R"("steps":3)"},
-           {R"("steps":2)", R"("steps":100000000000)"},
+           {R"("step":[1,2])", R"("step":1)"},
            {R"("bytes":0)", R"("bytes":"0")"},
            {R"("bytes":0)", R"("bytes":[0])"},
            {R"("bytes":0)", R"("sizes":0)"},

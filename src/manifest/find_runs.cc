@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -45,18 +46,29 @@ Result<Looked> look_into(const fs::path& directory) {
   return looked;
 }
 
-// Stops behind one run too many.
-void walk(const fs::path& directory, int depth, std::size_t runs_max,
-          std::vector<fs::path>& found) {
-  const auto looked = look_into(directory);
-  if (!looked) return;  // not ours to read, or deleted meanwhile
-  if (looked->is_run) found.push_back(directory);
-  if (depth == kRunsDepthMax) return;
-  for (const std::string& name : looked->folders) {
-    if (found.size() > runs_max) return;
-    walk(directory / name, depth + 1, runs_max, found);
+class Walk {
+ public:
+  Walk(const std::function<void(const fs::path&)>& on_run, std::size_t runs_max)
+      : on_run_(on_run), runs_max_(runs_max) {}
+
+  // False: there are too many.
+  bool visit(const fs::path& directory, const Looked& looked, int depth) {
+    if (looked.is_run && ++count_ > runs_max_) return false;
+    if (looked.is_run) on_run_(directory);
+    if (depth == kRunsDepthMax) return true;
+    return std::ranges::all_of(looked.folders, [&](const std::string& name) {
+      const fs::path below = directory / name;
+      const auto next = look_into(below);
+      // If not: it is not ours to read, or was deleted meanwhile.
+      return !next || visit(below, *next, depth + 1);
+    });
   }
-}
+
+ private:
+  const std::function<void(const fs::path&)>& on_run_;
+  std::size_t runs_max_;
+  std::size_t count_ = 0;
+};
 
 }  // namespace
 
@@ -65,17 +77,23 @@ bool is_run_directory(const fs::path& directory) {
   return looked && looked->is_run;
 }
 
-Result<std::vector<fs::path>> find_runs(const fs::path& directory, std::size_t runs_max) {
+Status find_each_run(const fs::path& directory, const std::function<void(const fs::path&)>& on_run,
+                     std::size_t runs_max) {
   const auto looked = look_into(directory);
   if (!looked && looked.error().os_errno() == ENOTDIR) {
     return fail(ErrorCode::kNotFound, looked.error().message(), ENOTDIR);
   }
   if (!looked) return std::unexpected(looked.error());
-  std::vector<fs::path> found;
-  walk(directory, 0, runs_max, found);
-  if (found.size() <= runs_max) return found;
+  if (Walk(on_run, runs_max).visit(directory, *looked, 0)) return {};
   return fail(ErrorCode::kInvalidArgument, fmt::format("{}: more than {} runs; name a smaller tree",
                                                        directory.string(), runs_max));
+}
+
+Result<std::vector<fs::path>> find_runs(const fs::path& directory, std::size_t runs_max) {
+  std::vector<fs::path> found;
+  DF_TRY_VOID(
+      find_each_run(directory, [&](const fs::path& run) { found.push_back(run); }, runs_max));
+  return found;
 }
 
 }  // namespace deepfreeze

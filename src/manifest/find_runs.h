@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,11 @@ inline constexpr int kRunsDepthMax = 32;
 // be read are left out. kNotFound: it is no directory; kInvalidArgument: more than `runs_max`.
 [[nodiscard]] Result<std::vector<std::filesystem::path>> find_runs(
     const std::filesystem::path& directory, std::size_t runs_max = kRunsFoundMax);
+
+// The same, for a caller that begins with the first run while others are looked for. If there are
+// too many, `on_run` was called with as many as there may be.
+[[nodiscard]] Status find_each_run(const std::filesystem::path& directory,
+                                   const std::function<void(const std::filesystem::path&)>& on_run,
+                                   std::size_t runs_max = kRunsFoundMax);
 
 }  // namespace deepfreeze
