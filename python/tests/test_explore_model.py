@@ -127,6 +127,14 @@ def test_ancestors_of_a_named_run_are_added(tmp_path: Path) -> None:
     assert named(runs, "a/fork").parents[0].cause
 
 
+def test_a_step_that_was_given_a_tag_is_kept_by_it(tmp_path: Path) -> None:
+    save_all(tmp_path / "run", {1: weights(1), 2: weights(2)})
+    df.tag(tmp_path / "run", 1, {"release": "1.0"})
+    (run,) = read_runs(runs_of([str(tmp_path)]))
+    assert [step.kept[-1:] for step in run.steps] == [["tag"], ["newest"]]
+    assert run.steps[0].tags == {"lr": "0.1", "release": "1.0"}
+
+
 def test_steps_tell_what_became_of_them(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with df.Checkpointer(run, keep=df.keep()) as ckpt:

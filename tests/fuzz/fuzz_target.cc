@@ -8,13 +8,14 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::array<FuzzTarget, 14> kTargets = {{{"header", fuzz_header},
+constexpr std::array<FuzzTarget, 15> kTargets = {{{"header", fuzz_header},
                                                   {"header_round_trip", fuzz_header_round_trip},
                                                   {"export", fuzz_export},
                                                   {"manifest", fuzz_manifest},
                                                   {"claim", fuzz_claim},
                                                   {"run_file", fuzz_run_file},
                                                   {"scrub", fuzz_scrub},
+                                                  {"tags", fuzz_tags},
                                                   {"json", fuzz_json},
                                                   {"tree", fuzz_tree},
                                                   {"link", fuzz_link},

@@ -28,6 +28,7 @@ struct FuzzTarget {
 [[nodiscard]] Status fuzz_claim(std::string_view input);
 [[nodiscard]] Status fuzz_run_file(std::string_view input);
 [[nodiscard]] Status fuzz_scrub(std::string_view input);
+[[nodiscard]] Status fuzz_tags(std::string_view input);
 [[nodiscard]] Status fuzz_json(std::string_view input);
 [[nodiscard]] Status fuzz_tree(std::string_view input);
 [[nodiscard]] Status fuzz_link(std::string_view input);

@@ -8,6 +8,7 @@
 #include "attacks/victim.h"
 #include "format/header_fixture.h"
 #include "format/scrub_record.h"
+#include "format/tag_record.h"
 #include "fuzz/corpus_text.h"
 #include "link/frame.h"
 #include "packed/packed_fixture.h"
@@ -114,6 +115,19 @@ Inputs generation_claims() {
 Inputs run_files() {
   Inputs inputs = {golden("deepfreeze.json")};
   add_attacked(inputs, victim_run_file(), run_file_attacks());
+  return inputs;
+}
+
+Inputs given_tags() {
+  const std::string good = encode_tags({.run_id = "0123456789abcdef",
+                                        .attempt = kGoodAttempt,
+                                        .number = 3,
+                                        .wall_micros = 1'700'000'000'000'000,
+                                        .tags = {{"lr", "3e-4"}, {"note", "\n"}}});
+  Inputs inputs = {good, encode_tags({.run_id = "0123456789abcdef"})};
+  inputs.push_back(replaced(good, attempt_dir_name(kGoodAttempt), "../.."));
+  inputs.push_back(replaced(good, "\"lr\"", "\"l r\""));
+  inputs.push_back(replaced(good, "\"3e-4\"", "3e-4"));
   return inputs;
 }
 
@@ -259,6 +273,7 @@ Inputs own_seeds(std::string_view target) {
   if (target == "claim") return generation_claims();
   if (target == "run_file") return run_files();
   if (target == "scrub") return scrub_memories();
+  if (target == "tags") return given_tags();
   if (target == "json") return json_texts();
   if (target == "tree") return trees();
   if (target == "link") return link_frames();

@@ -4,6 +4,7 @@
 #include "deepfreeze/tensor.h"
 #include "format/base64.h"
 #include "format/names.h"
+#include "format/tag_record.h"
 #include "fuzz/fuzz_target.h"
 #include "storage/vfs_name.h"
 
@@ -19,6 +20,7 @@ Status check_names(std::string_view text) {
   DF_TRY_VOID(check_spelling(text, parse_attempt_dir_name(text), attempt_dir_name));
   DF_TRY_VOID(check_spelling(text, parse_sealed_file_name(text), sealed_file_name));
   DF_TRY_VOID(check_spelling(text, parse_generation_file_name(text), generation_file_name));
+  DF_TRY_VOID(check_spelling(text, parse_tag_file_name(text), tag_file_name));
   DF_TRY_VOID(check_spelling(text, parse_hex32(text), hex32));
   DF_TRY_VOID(check_spelling(text, parse_hex64(text), hex64));
   return check_spelling(text, dtype_from_name(text), dtype_name);
