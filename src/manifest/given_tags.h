@@ -1,5 +1,5 @@
 // The tags that people give to checkpoints, in records beside the manifest, which is never
-// rewritten. They keep a checkpoint from being collected (decision 0031). Stateless; any thread.
+// rewritten. They keep a checkpoint from being collected (decision 0032). Stateless; any thread.
 #pragma once
 
 #include <cstdint>
