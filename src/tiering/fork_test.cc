@@ -2,6 +2,7 @@
 
 #include "storage/posix_vfs.h"
 #include "support/code_of.h"
+#include "support/directory_vfs.h"
 #include "support/scoped_dir.h"
 #include "tiering/tiers_fixture.h"
 
@@ -49,6 +50,28 @@ TEST_F(ForkTest, CopiesFilesThatCantBeLinked) {
     EXPECT_EQ(file.origin, (Origin{manifest.run_id, manifest.point}));
     EXPECT_TRUE(has_sealed_file(*vfs, *found, file));
   }
+}
+
+TEST_F(ForkTest, LinksFilesOnOneFileSystem) {
+  const Manifest manifest = parent_.save(7);
+  ASSERT_TRUE(disk_.make_dir("new"));
+  DirectoryVfs there(disk_, "new");
+  const auto forked = fork_attempt(disk_, manifest, "/parent", there);
+  ASSERT_TRUE(forked) << forked.error().message();
+  EXPECT_EQ(forked->bytes_copied, 0U);
+  for (const ManifestFile& file : forked->manifest.files) {
+    EXPECT_TRUE(has_sealed_file(there, forked->manifest, file));
+  }
+  EXPECT_EQ(code_of(fork_attempt(disk_, manifest, "/parent", there)), ErrorCode::kExists)
+      << "it has a checkpoint now";
+}
+
+TEST_F(ForkTest, LinksNoFileWhoseHeaderHasRotted) {
+  const Manifest manifest = parent_.save(7);
+  ASSERT_TRUE(disk_.flip_bit(path_in_run(manifest, manifest.files.front().name), 1'000));
+  ASSERT_TRUE(disk_.make_dir("new"));
+  DirectoryVfs there(disk_, "new");
+  EXPECT_EQ(code_of(fork_attempt(disk_, manifest, "/parent", there)), ErrorCode::kCorrupt);
 }
 
 TEST_F(ForkTest, DoesNotCopyABlockThatHasRotted) {
