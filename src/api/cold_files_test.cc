@@ -151,6 +151,9 @@ TEST_F(ColdFilesTest, ATensorThatChangesIsWrittenAtOnceAndOlderStepsKeepTheirs) 
   expect_step(before, old);
   const State changed = state_;
   EXPECT_EQ(save(run, before + 2).bytes_shared, 0U);
+  EXPECT_TRUE(
+      fs::exists(fs::path(info_of(before + 2)->path) / "rank-00000-of-00001-0-of-1.safetensors"))
+      << "nothing is cold any more";
   expect_step(before + 1, changed);
   expect_step(before + 2, state_);
 }
@@ -174,6 +177,16 @@ TEST_F(ColdFilesTest, AreWrittenAnewIfEveryAttemptThatHadThemIsGone) {
   EXPECT_EQ(save(run, first + 1).bytes_shared, 0U);
   EXPECT_GT(save(run, first + 2).bytes_shared, 0U);
   expect_step(first + 2, state_);
+}
+
+TEST_F(ColdFilesTest, AreLinkedFromOlderCheckpointsIfTheNewestAreGone) {
+  Checkpointer run = open();
+  std::uint64_t last = warm_up(run);
+  for (int more = 0; more < 4; ++more) save(run, ++last);
+  for (const std::uint64_t step : {last, last - 1}) fs::remove_all(info_of(step)->path);
+  EXPECT_GT(save(run, last + 1).bytes_shared, 0U);
+  EXPECT_GT(save(run, last + 2).bytes_shared, 0U);
+  expect_step(last + 2, state_);
 }
 
 TEST_F(ColdFilesTest, ASaveThatFailsLeavesTheNextOneWhole) {

@@ -227,7 +227,7 @@ Status SavePlanner::accept(const TensorTable& tensors) {
   specs_ = specs_of(tensors);
   bytes_ = bytes_of(tensors);
   cold_.clear();
-  refused_.clear();
+  refused_.reset();
   return among_ranks_ ? Status{} : take_shares(whole_shares(specs_));
 }
 

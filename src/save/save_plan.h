@@ -119,9 +119,9 @@ class SavePlanner {
   std::vector<std::uint64_t> bytes_;  // of specs_
   std::vector<Share> shares_;
   AuditPlan audit_;
-  std::vector<bool> cold_;                  // by place in specs_; empty: none
-  std::vector<bool> refused_;               // the last choice that the tree ruled out
-  std::shared_ptr<const TablePlan> table_;  // null without shares; saves in flight share them
+  std::vector<bool> cold_;                    // by place in specs_; empty: none
+  std::optional<std::vector<bool>> refused_;  // the last choice that the tree ruled out
+  std::shared_ptr<const TablePlan> table_;    // null without shares; saves in flight share them
   std::shared_ptr<const TreeText> tree_;
   TreeMemo tree_memo_;
 };

@@ -61,6 +61,15 @@ TEST_F(SavePlannerTest, TheSizeIsThatOfTheHeaderThatIsWritten) {
   }
 }
 
+TEST_F(SavePlannerTest, AColdTensorThatIsColdNoMoreLiesAmongTheOthersAgain) {
+  const SaveRequest request{.tensors = small_table()};
+  EXPECT_EQ(plan(request).table->cold_files, 0U);
+  ASSERT_TRUE(planner_.make_cold({true, false}));
+  EXPECT_EQ(plan(request).table->cold_files, 1U);
+  ASSERT_TRUE(planner_.make_cold({}));
+  EXPECT_EQ(plan(request).table->cold_files, 0U);
+}
+
 TEST_F(SavePlannerTest, WhatIsTheSameIsNotPlannedAgain) {
   SaveRequest request{.tensors = small_table(), .objects = "[1]"};
   const SavePlan first = plan(request);
