@@ -77,6 +77,29 @@ def test_durable_is_committed_on_the_last_tier(tmp_path: Path) -> None:
     assert steps_of(far) == [2]
 
 
+def test_a_checkpoint_with_a_metric_that_is_no_number_comes_to_the_tier(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    training = Training()
+    with df.Checkpointer(near, tiers=[df.tier(far)]) as ckpt:
+        handle = ckpt.save(1, training.state, metrics={"loss": float("nan")})
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    assert steps_of(far) == [1]
+
+
+def test_a_tag_does_not_bring_a_step_back_to_a_tier(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    tier = df.tier(far, keep=df.keep(last=1))
+    training = Training()
+    with df.Checkpointer(near, keep=df.keep(last=1), tiers=[tier]) as ckpt:
+        train(ckpt, training, range(1, 2)).wait("durable", SECONDS)
+        df.tag(near, 1, {"release": "1.0"})
+        train(ckpt, training, range(2, 4)).wait("durable", SECONDS)
+        ckpt.drain(SECONDS)
+    assert steps_of(near) == [3, 1]
+    assert steps_of(far) == [3]
+
+
 def test_each_tier_keeps_by_its_own_rules(tmp_path: Path) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     tier = df.tier(far, keep=df.keep(last=3))

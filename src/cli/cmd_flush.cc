@@ -32,6 +32,7 @@ struct FlushArguments {
   std::uint64_t every = 0;  // 0: all steps
   std::uint64_t rate = 0;   // MiB per second; 0: no limit
   bool compresses = false;  // fetch never does
+  bool sends_all = false;   // always, by fetch
 };
 
 struct Transfer {
@@ -65,7 +66,8 @@ Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, Destin
                                          transfer.sent += sent;
                                        },
                                    .packing = arguments.compresses ? &judge : nullptr,
-                                   .there = &to.listing};
+                                   .there = &to.listing,
+                                   .shares = !arguments.sends_all};
     DF_TRY_VOID(flush_attempt(from, manifest, to.store, settings, near));
     to.listing.attempts.push_back({.name = name_of(manifest), .manifest = manifest, .fault = {}});
     transfer.copied.push_back(manifest);
@@ -142,17 +144,22 @@ Command add_flush(Program& program) {
   rate_of(verb, *arguments);
   verb.flag("--compress", arguments->compresses,
             "Pack files, without loss, where that is faster than to send them as they are");
+  verb.flag("--send-all", arguments->sends_all,
+            "Also the files that another checkpoint has on the tier already");
   verb.footer(
       "The newest goes first. Every block is checked while it is copied, and a checkpoint counts\n"
-      "on the tier only when all of it is there. What an earlier flush has copied stays.\n"
+      "on the tier only when all of it is there. What an earlier flush has copied stays, and "
+      "files\n"
+      "that checkpoints share are not sent again.\n"
       "--json: {from, to, copied: [{step, directory, bytes}], bytes, sent, seconds}; sent are the\n"
-      "  bytes that were sent for them: fewer if files were packed");
+      "  bytes that were sent for them: fewer if files were packed or shared");
   return {verb, [arguments](Console& console) { return run_flush(*arguments, console); }};
 }
 
 Command add_fetch(Program& program) {
   Verb verb = program.add_verb("fetch", "Copy a checkpoint from a tier into a run's directory");
   const auto arguments = std::make_shared<FlushArguments>();  // also held by the parser
+  arguments->sends_all = true;
   verb.value("TIER", arguments->from, "The tier, TIER@STEP, TIER@best or TIER@latest").required();
   verb.value("RUN", arguments->to, "The run's directory; made if there is none").required();
   rate_of(verb, *arguments);

@@ -223,13 +223,13 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const GarbageReport report,
          collect_garbage(*run.vfs, rules.keep,
                          {.dry_run = arguments.dry_run, .earlier = earlier, .held = held}));
-  if (!arguments.dry_run) DF_TRY_VOID(sweep(arguments.run));
-  if (!console.json) {
+  if (console.json) {
+    print_report_json(run, rules, {report, waiting}, arguments.dry_run, console);
+  } else {
     if (rules.recorded) fmt::print(console.out, "{}\n", readable(recorded_text(rules.keep)));
     print_report(report, waiting, arguments.dry_run, console);
-    return kExitGood;
   }
-  print_report_json(run, rules, {report, waiting}, arguments.dry_run, console);
+  if (!arguments.dry_run) DF_TRY_VOID(sweep(arguments.run));
   return kExitGood;
 }
 

@@ -44,7 +44,8 @@ void write_leaf(JsonWriter& json, const TreeLeaf& leaf) {
 
 Tags tags_in(const OpenedCheckpoint& checkpoint) {
   for (const AttemptState& attempt : checkpoint.run.listing.attempts) {
-    if (attempt.manifest == checkpoint.snapshot->manifest()) return tags_of(attempt);
+    if (!attempt.committed()) continue;
+    if (attempt.manifest->point == checkpoint.snapshot->manifest().point) return tags_of(attempt);
   }
   return {};
 }

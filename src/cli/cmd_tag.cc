@@ -45,7 +45,7 @@ Result<TagChange> change_of(const TagArguments& arguments) {
 
 Result<AttemptState> attempt_of(const OpenedRun& run, const Manifest& manifest) {
   for (const AttemptState& attempt : run.listing.attempts) {
-    if (attempt.manifest == manifest) return attempt;
+    if (attempt.committed() && attempt.manifest->point == manifest.point) return attempt;
   }
   return fail(ErrorCode::kInternal, run.path + ": the chosen checkpoint is not listed");
 }

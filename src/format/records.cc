@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <unordered_set>
 #include <utility>
 
@@ -13,6 +14,16 @@
 #include "format/names.h"
 
 namespace deepfreeze {
+
+bool Annotations::operator==(const Annotations& other) const {
+  const auto is_same = [](const auto& a, const auto& b) {
+    return a.first == b.first &&
+           std::bit_cast<std::uint64_t>(a.second) == std::bit_cast<std::uint64_t>(b.second);
+  };
+  return wall_micros == other.wall_micros && tags == other.tags &&
+         environment == other.environment && parent == other.parent &&
+         std::ranges::equal(metrics, other.metrics, is_same);
+}
 namespace {
 
 // g++ 12's std::expected has no transform_error.

@@ -204,6 +204,15 @@ TEST(Records, AreNotTakenForOneAnother) {
   EXPECT_EQ(read.error().message(), "manifest: its kind is \"run\", not \"manifest\"");
 }
 
+TEST(Manifest, WithANaNIsEqualToItself) {
+  Manifest diverged = manifest();
+  diverged.annotations.metrics["loss"] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(decode_manifest(encode_manifest(diverged)), diverged);
+  Manifest other = diverged;
+  other.annotations.metrics["loss"] = 1;
+  EXPECT_NE(other, diverged);
+}
+
 TEST(Manifest, CountsValuesThatAreNotFiniteOrDoesNot) {
   Manifest counted = manifest();
   EXPECT_EQ(decode_manifest(encode_manifest(counted))->non_finite, std::nullopt);

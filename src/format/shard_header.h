@@ -37,7 +37,8 @@ struct Annotations {
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;  // library versions, thread count
   std::optional<ParentPoint> parent;
-  bool operator==(const Annotations&) const = default;
+  // Metrics by their bits: a NaN is equal to itself.
+  bool operator==(const Annotations& other) const;
 };
 
 struct ShardEntry {

@@ -47,10 +47,11 @@ constexpr DoctorWords kCopyOrphan{
     "directory by hand"};
 constexpr DoctorWords kCopyDamaged{
     "tier_copy_damaged", kFault, "a restore takes this file from another tier that has it whole",
-    "such a restore also replaces it; else delete the copy's directory there, then flush"};
+    "such a restore also replaces it; else delete the copy's directory there, then flush "
+    "--send-all"};
 constexpr DoctorWords kCopyDiffers{
     "tier_copy_differs", kFault, "one of the two was changed after its commit",
-    "verify --deep on both; delete the directory of the bad one, then flush or fetch"};
+    "verify --deep on both; delete the directory of the bad one, then flush --send-all or fetch"};
 
 void reword(Complaint& complaint, const DoctorWords& words) {
   complaint.kind = words.kind;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -82,8 +83,9 @@ struct DecidedOutcome {
 
 // Deletes decided attempts, one after the other: manifest, directory sync, then the rest. An
 // undecided one may only be removed by the process whose attempt it is. Idempotent; kCorrupt if a
-// manifest does not verify: that attempt is left as it is.
-[[nodiscard]] Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names);
+// manifest does not verify: that attempt is left as it is. `may_go` is asked right before each.
+[[nodiscard]] Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
+                                     const std::function<bool(const AttemptName&)>& may_go = {});
 [[nodiscard]] Status remove_attempt(Vfs& vfs, const AttemptName& name);
 
 }  // namespace deepfreeze

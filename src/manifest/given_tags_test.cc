@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <functional>
+#include <utility>
 
 #include "base/fail_point.h"
 #include "crash/attempt_maker.h"
@@ -12,6 +14,7 @@
 #include "manifest/retention.h"
 #include "manifest/run_survey.h"
 #include "support/code_of.h"
+#include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze::given_tags_test {
@@ -51,6 +54,14 @@ class GivenTagsOnDisk : public testing::Test {
   }
   [[nodiscard]] std::string path(std::uint64_t number) const {
     return join_name(attempt_dir_name({2, 2}), tag_file_name(number));
+  }
+  // As `held` of a collection: in the moment behind its listing.
+  static std::function<std::vector<AttemptName>(const RunListing&)> meanwhile(
+      std::function<void()> act) {
+    return [act = std::move(act)](const RunListing&) {
+      act();
+      return std::vector<AttemptName>();
+    };
   }
   static std::vector<std::uint64_t> steps(Vfs& vfs) {
     std::vector<std::uint64_t> found;
@@ -277,6 +288,36 @@ TEST_F(GivenTagsOnDisk, ATagForACheckpointThatGoesMeanwhileIsRefused) {
   EXPECT_EQ(code_of(set(slow, {{"late", "1"}})), ErrorCode::kNotFound);
   ASSERT_TRUE(collect_garbage(disk_, {}));
   EXPECT_EQ(steps(disk_), (std::vector<std::uint64_t>{1, 3, 4}));
+}
+
+TEST_F(GivenTagsOnDisk, ATagThatComesAfterOneWasRemovedKeepsTheCheckpointToo) {
+  ASSERT_TRUE(set(disk_, {{"a", "b"}}));
+  ASSERT_TRUE(set(disk_, {}, {"a"}));
+  const auto late = meanwhile([&] { ASSERT_TRUE(set(disk_, {{"keep", "me"}})); });
+  const auto collected = collect_garbage(disk_, {.last = 1}, {.held = late});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_EQ(steps(disk_), (std::vector<std::uint64_t>{2, 4}));
+  EXPECT_EQ(collected->removed.size(), 2U);
+}
+
+// Acts when the first directory goes.
+class ActsAtADeletion final : public PassingVfs {
+ public:
+  ActsAtADeletion(Vfs& disk, std::function<void()> act) : PassingVfs(disk), act_(std::move(act)) {}
+  Status remove_dir(std::string_view name) override {
+    if (act_) std::exchange(act_, {})();
+    return PassingVfs::remove_dir(name);
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+// The deletion of another checkpoint may take minutes: each is looked at right before it goes.
+TEST_F(GivenTagsOnDisk, ATagThatComesWhileAnotherCheckpointIsDeletedKeepsIts) {
+  ActsAtADeletion disk(disk_, [&] { ASSERT_TRUE(set(disk_, {{"keep", "me"}})); });
+  ASSERT_TRUE(collect_garbage(disk, {.last = 1}));
+  EXPECT_EQ(steps(disk_), (std::vector<std::uint64_t>{2, 4}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/hex.h"
+#include "format/file_reference.h"
 #include "format/names.h"
 #include "format/node_record.h"
 #include "format/scrub_record.h"
@@ -42,6 +43,7 @@ bool is_part_with(std::string_view name, std::string_view ending) {
 NameKind kind_in_run(const DirEntry& entry) {
   const std::string_view name = entry.name;
   if (entry.is_directory) {
+    if (name == kSharedDirectory) return NameKind::kShared;
     return parse_attempt_dir_name(name) ? NameKind::kAttempt : NameKind::kForeign;
   }
   if (name == kRunFile) return NameKind::kRunRecord;

@@ -16,6 +16,7 @@ enum class NameKind : std::uint8_t {
   kIndex,  // .deepfreeze-index, a hint of the catalogue
   kNodeMarker,
   kAttempt,
+  kShared,  // the directory of files that references name
   kManifest,
   kTags,
   kDeletedManifest,

@@ -85,9 +85,11 @@ Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
   return {};
 }
 
-Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names) {
+Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
+                       const std::function<bool(const AttemptName&)>& may_go) {
   Status first;
   for (const AttemptName& name : names) {
+    if (may_go && !may_go(name)) continue;
     // An attempt that can't be removed, for instance because of a foreign file in it, must not keep
     // all others.
     Status removed = remove_unsynced(vfs, name);

@@ -218,15 +218,17 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
   return names;
 }
 
-// Leaves those alone that were given a tag since the run was listed: a moment remains, and a tag
-// that comes in it is refused (given_tags.cc, step 4) or goes with its checkpoint.
-void spare_tagged(Vfs& vfs, const RunListing& listing, std::vector<AttemptName>& names) {
-  std::erase_if(names, [&](const AttemptName& name) {
-    const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
-    if (listed == listing.attempts.end() || !listed->committed() || listed->given) return false;
-    const auto entries = vfs.list(attempt_dir_name(name));
-    return entries && has_tag_record(*entries);
-  });
+// Whether it was given a tag since the run was listed, or that can't be told. Asked right before it
+// goes: a moment remains, and a tag that comes in it is refused (given_tags.cc, step 4) or goes
+// with its checkpoint.
+bool is_tagged_now(Vfs& vfs, const RunListing& listing, const AttemptName& name) {
+  const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
+  if (listed == listing.attempts.end() || !listed->committed()) return false;
+  const auto entries = vfs.list(attempt_dir_name(name));
+  if (!entries) return entries.error().code() != ErrorCode::kNotFound;
+  if (!has_tag_record(*entries)) return false;
+  const std::optional<GivenTags> given = read_given_tags(vfs, name, *entries);
+  return given && (given->fault || !given->tags.empty());
 }
 
 // Moves the attempts in doubt out of `names`.
@@ -253,7 +255,16 @@ Result<bool> remove_in_doubt(Vfs& vfs, const AttemptState& attempt) {
 // Attempts in doubt come last: an "aborted" needs room. `names` keeps only those that went.
 Status remove_all(Vfs& vfs, const RunListing& listing, std::vector<AttemptName>& names) {
   const std::vector<AttemptState> in_doubt = take_in_doubt(listing, names);
-  if (!names.empty()) DF_TRY_VOID(remove_attempts(vfs, names));
+  std::vector<AttemptName> spared;
+  const auto may_go = [&](const AttemptName& name) {
+    if (!is_tagged_now(vfs, listing, name)) return true;
+    spared.push_back(name);
+    return false;
+  };
+  if (!names.empty()) DF_TRY_VOID(remove_attempts(vfs, names, may_go));
+  std::erase_if(names, [&](const AttemptName& name) {
+    return std::ranges::find(spared, name) != spared.end();
+  });
   for (const AttemptState& attempt : in_doubt) {
     DF_TRY(const bool is_gone, remove_in_doubt(vfs, attempt));
     if (is_gone) names.push_back(attempt.name);
@@ -272,7 +283,6 @@ Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, const Collecti
     // Another collector has gone further than this listing: the rest is for it.
     if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;
     DF_TRY_VOID(settled);
-    spare_tagged(vfs, listing, names);
     DF_TRY_VOID(remove_all(vfs, listing, names));
   }
   for (const AttemptName& name : names) report.bytes_freed += manifest_bytes(listing, name);

@@ -57,8 +57,8 @@ Result<ObjectProbe> probe_with(S3Client& client, const std::string& key) {
 }
 
 // Only uploads of data files: others below the prefix may be another program's.
-void abort_stale_uploads(S3Client& client) {
-  const auto uploads = client.open_uploads("step-");
+void abort_stale_uploads(S3Client& client, std::string_view prefix) {
+  const auto uploads = client.open_uploads(prefix);
   if (!uploads) {
     log_warning("uploads that were left open can't be looked for: " + uploads.error().message());
     return;
@@ -80,7 +80,9 @@ Result<ObjectProbe> probe(S3Client& client, bool read_only) {
   auto found = probe_with(client, key);
   const Status removed = client.remove(key);
   if (found && !removed) return std::unexpected(removed.error());
-  if (found) abort_stale_uploads(client);
+  if (!found) return found;
+  abort_stale_uploads(client, "step-");
+  abort_stale_uploads(client, "shared/step-");
   return found;
 }
 

@@ -13,8 +13,11 @@ namespace {
 
 class ObjectTier final : public TierStore {
  public:
-  ObjectTier(std::shared_ptr<S3Client> client, std::uint64_t part_bytes)
-      : client_(std::move(client)), part_bytes_(part_bytes), view_(make_object_view(client_)) {}
+  ObjectTier(std::shared_ptr<S3Client> client, std::uint64_t part_bytes, bool takes_references)
+      : client_(std::move(client)),
+        part_bytes_(part_bytes),
+        takes_references_(takes_references),
+        view_(make_object_view(client_)) {}
 
   Result<std::unique_ptr<Upload>> begin(std::string_view name, std::uint64_t bytes,
                                         IfTaken if_taken) override {
@@ -30,21 +33,22 @@ class ObjectTier final : public TierStore {
                                 .part_bytes = part_bytes_});
   }
   Status settle(std::string_view /*directory*/) override { return {}; }
-  [[nodiscard]] bool takes_references() const override { return true; }
+  [[nodiscard]] bool takes_references() const override { return takes_references_; }
   void stop() override { client_->stop(); }
   [[nodiscard]] Vfs& view() override { return *view_; }
 
  private:
   const std::shared_ptr<S3Client> client_;  // others: the view, and the opener of the tier
   const std::uint64_t part_bytes_;
+  const bool takes_references_;
   const std::unique_ptr<Vfs> view_;
 };
 
 }  // namespace
 
 std::unique_ptr<TierStore> make_object_tier(std::shared_ptr<S3Client> client,
-                                            std::uint64_t part_bytes) {
-  return std::make_unique<ObjectTier>(std::move(client), part_bytes);
+                                            std::uint64_t part_bytes, bool takes_references) {
+  return std::make_unique<ObjectTier>(std::move(client), part_bytes, takes_references);
 }
 
 }  // namespace deepfreeze

@@ -23,8 +23,10 @@ inline constexpr std::uint64_t kPartBytes = 16U << 20U;  // grows for files of m
 inline constexpr std::uint64_t kObjectBytesMax = std::uint64_t{5} << 40U;  // of S3
 
 // Neither asks the store anything. Tests bring smaller parts.
+// `takes_references` needs a store that honours conditions of writes: ObjectProbe.
 [[nodiscard]] std::unique_ptr<TierStore> make_object_tier(std::shared_ptr<S3Client> client,
-                                                          std::uint64_t part_bytes = kPartBytes);
+                                                          std::uint64_t part_bytes = kPartBytes,
+                                                          bool takes_references = true);
 [[nodiscard]] std::unique_ptr<Vfs> make_object_view(std::shared_ptr<S3Client> client);
 
 // Whether the bucket answers, and the keys allow reading and, unless `read_only`, writing and

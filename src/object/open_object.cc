@@ -137,7 +137,7 @@ Result<std::unique_ptr<TierStore>> open_store(const std::string& place, bool rea
                     "two trainings from claiming one run there",
                     place));
   }
-  return make_object_tier(std::move(client));
+  return make_object_tier(std::move(client), kPartBytes, found.has_conditional_writes);
 }
 
 Result<std::string> absolute_place(const std::string& place) {

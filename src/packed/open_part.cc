@@ -105,7 +105,10 @@ Result<std::unique_ptr<File>> open_part(Vfs& vfs, std::string_view name, Access 
   std::string path = vfs.path_of(name);
   if (!has_reference_mark(first.bytes())) return open_first(std::move(first), std::move(path));
   DF_TRY(const std::string referred, name_in(first.bytes(), path));
-  return open_referred(vfs, referred, access, path);
+  auto opened = open_referred(vfs, referred, access, path);
+  if (opened) return opened;
+  DF_TRY_VOID(vfs.open_read(name, access));  // kNotFound: both were deleted meanwhile
+  return opened;
 }
 
 Result<std::optional<std::string>> referred_file(Vfs& vfs, std::string_view name) {

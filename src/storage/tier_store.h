@@ -71,7 +71,7 @@ class TierStore {
   // has the names of the directories.
   [[nodiscard]] virtual Status settle(std::string_view directory) = 0;
   // Ends waits for a store that does not answer: calls under way and later ones end soon, with
-  // kCancelled. Those of a file system go on. Any thread.
+  // kCancelled; a file system goes on. Any thread.
   virtual void stop() {}
   // The same files for reading: names that were finished, and only those. The view lives as long as
   // the store. If its changing calls are answered at all depends on the store.

@@ -30,6 +30,8 @@ struct CopySettings {
   // The other tier, as it was seen last: files that it has are linked (shared_files.h). May be
   // null.
   const RunListing* there = nullptr;
+  // False: every file is sent, and every block of it checked.
+  bool shares = true;
 };
 
 struct CopyRequest {

@@ -11,8 +11,9 @@
 //     have died before it did.
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
-//  6  The files and the nearer manifest are there still: a deletion may have come in between, and
-//     an attempt that it has removed must not come back without its files.
+//  6  The files and the nearer manifest are there still, and what is referred to stays: a deletion
+//     may have come in between, and an attempt that it has removed must not come back without its
+//     files.
 #include "tiering/flush.h"
 
 #include <fmt/format.h>
@@ -110,22 +111,31 @@ Status await_others(const Manifest& manifest, TierStore& to) {
               "other nodes have not brought their files yet: " + there.error().message());
 }
 
+Status secure_references(Vfs& from, const Manifest& manifest, TierStore& to,
+                         const CopySettings& settings, FlushShare share) {
+  for (const ManifestFile& file : manifest.files) {
+    if (share == FlushShare::kOfNode && is_elsewhere(from, manifest, file)) continue;
+    DF_TRY_VOID(
+        secure_reference({.from = from, .manifest = manifest, .file = file, .to = to}, settings));
+  }
+  return {};
+}
+
 Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const CopySettings& settings,
                    Vfs* near, FlushShare share) {
   DF_TRY(const std::string text, read_own_manifest(from, manifest));
   DF_TRY_VOID(bring_files(from, manifest, to, settings, share));
   if (near != nullptr) DF_TRY_VOID(check_same_history(*near, to.view()));
   if (share == FlushShare::kOfNode) DF_TRY_VOID(await_others(manifest, to));
-  for (const ManifestFile& file : manifest.files) {
-    DF_TRY_VOID(
-        secure_reference({.from = from, .manifest = manifest, .file = file, .to = to}, settings));
-  }
+  DF_TRY_VOID(secure_references(from, manifest, to, settings, share));
   DF_TRY_VOID(check_all_there(manifest, to.view()));
   DF_TRY_VOID(read_own_manifest(from, manifest));
   DF_FAIL_POINT("flush.checked");
   DF_TRY_VOID(put_manifest(manifest, text, to));
   DF_FAIL_POINT("flush.manifest_put");
   DF_TRY_VOID(to.settle(directory_of(manifest)));
+  // Another flusher may have brought the attempt anew, and died before it secured its references.
+  DF_TRY_VOID(secure_references(from, manifest, to, settings, share));
   return check_all_there(manifest, to.view());
 }
 

@@ -30,7 +30,9 @@ RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier
       if (!attempt.committed() || !is_meant_for(tier, attempt.name.step)) continue;
       if (is_settled_on(tier, attempt.name)) continue;
       const auto known = std::ranges::find(all.attempts, attempt.name, &AttemptState::name);
-      if (known == all.attempts.end()) all.attempts.push_back(attempt);
+      if (known != all.attempts.end()) continue;
+      all.attempts.push_back(attempt);
+      all.attempts.back().given.reset();  // a flush brings no tags: they keep the nearer copy alone
     }
   }
   return all;

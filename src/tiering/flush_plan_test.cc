@@ -65,6 +65,14 @@ TEST(FlushPlan, ATierThatKeepsEverythingWaitsForAll) {
   EXPECT_EQ(held({tier({1, 2, 3}), tier({})}, 0), (Steps{1, 2, 3}));
 }
 
+// A tag keeps the near copy. The tier, which does not know of it, would delete what it is sent.
+TEST(FlushPlan, ATagOnANearerCopyIsNoReasonToSendIt) {
+  std::vector<TierSeen> tiers = {tier({1, 2, 3}), tier({2, 3}, last(2))};
+  listing_of(tiers[0]).attempts.front().given = GivenTags{.tags = {{"release", "1.0"}}};
+  EXPECT_EQ(waiting(tiers, 1), Steps{});
+  EXPECT_EQ(held(tiers, 0), Steps{});
+}
+
 // A step that the tier had and has deleted by its rules does not come back from a nearer tier.
 TEST(FlushPlan, ADeletedStepIsNotSentAgain) {
   EXPECT_EQ(waiting({tier({1, 2, 3}), tier({2, 3}, last(2))}, 1), Steps{});

@@ -9,6 +9,7 @@
 #include "manifest/record_file.h"
 #include "tiering/copy_file.h"
 #include "tiering/flusher.h"
+#include "tiering/shared_files.h"
 
 namespace deepfreeze {
 namespace {
@@ -76,6 +77,7 @@ Status Flusher::mend_one(const Mend& wanted, Vfs& near) {
     DF_TRY_VOID(read_manifest(bad.view(), name, wanted.manifest.run_id));
     Worker& worker = *workers_[wanted.bad == 0 ? 0 : wanted.bad - 1];
     PackingJudge* const packing = wanted.bad == 0 ? nullptr : worker.packing();
+    DF_TRY_VOID(retire_referred(bad, path_in_run(wanted.manifest, wanted.file.name)));
     last = copy_sealed_file({.from = store(tier).view(),
                              .manifest = wanted.manifest,
                              .file = wanted.file,

@@ -48,11 +48,16 @@ void Flusher::collect_near(const Round& round) {
   if (!is_told) log_warning("old checkpoints stay: " + collected.error().message());
 }
 
-// With its files: a store may have put a manifest late, after a deletion.
+// With its files: a store may have put a manifest late, after a deletion. A name may be there, and
+// the file that it refers to gone.
 bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
-  Vfs& there = workers_[number]->tier.store->view();
-  const auto manifest = read_manifest(there, name, "");
-  return manifest && check_all_there(*manifest, there);
+  TierStore& store = *workers_[number]->tier.store;
+  const auto manifest = read_manifest(store.view(), name, "");
+  if (!manifest || !check_all_there(*manifest, store.view())) return false;
+  return !store.takes_references() ||
+         std::ranges::all_of(manifest->files, [&](const ManifestFile& file) {
+           return !file.origin || has_sealed_file(store.view(), *manifest, file);
+         });
 }
 
 // By the tier's own rules, and by claims that are of now; a deletion here never follows from one on
@@ -60,19 +65,24 @@ bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
 void Flusher::collect_far(const Round& round) {
   Worker& worker = *workers_[round.number];
   if (!settings_.deletes_far || !may_delete(round)) return;
-  if (!has_rule(worker.tier.keep) && settings_.share == FlushShare::kAll) return;
+  const bool has_rules = has_rule(worker.tier.keep) || settings_.share != FlushShare::kAll;
+  if (!has_rules && worker.is_swept) return;
   const auto near = read_run(*round.near);
   if (!near) return;
   const auto there = copy_history(*near, *round.near, *worker.tier.store);
   if (!there) return;  // the next pass tells
   remove_partial(round, *there);
   sweep(worker, *there);
+  if (!has_rules) return;
   const auto held = [&](const RunListing&) {
     return held_on(seen(round.listing), round.number + 1);
   };
   const auto collected =
       collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
-  if (collected && !collected->removed.empty()) worker.is_swept = false;
+  if (collected && !collected->removed.empty()) {
+    worker.is_swept = false;
+    sweep(worker, RunListing{});
+  }
   if (std::exchange(worker.is_far_told, !collected) || collected) return;
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
 }
@@ -111,6 +121,7 @@ void Flusher::remove_partial(const Round& round, const RunListing& there) {
     // Another node may have completed it since it was listed.
     if (is_wanted || !is_known || read_manifest(view, attempt.name, "")) continue;
     std::ignore = remove_attempt(view, attempt.name);
+    worker.is_swept = false;
   }
 }
 

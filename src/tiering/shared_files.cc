@@ -5,7 +5,9 @@
 //
 // If the flush sees no mark and the file is there, no sweep has begun before its reference was
 // there, and each later one reads it. If it sees the mark, or no file, it sends its own. A mark is
-// never taken back and a name never used again, so that a sweep that comes too late finds nothing.
+// never taken back and each upload has a name of its own, so that a sweep that comes too late finds
+// nothing. The store must refuse a second file of a name: else a reference that arrives late could
+// replace the file that was sent instead.
 #include "tiering/shared_files.h"
 
 #include <fmt/format.h>
@@ -49,19 +51,40 @@ std::vector<const Manifest*> attempts_with(const CopyRequest& request, const Run
   return found;
 }
 
-// The first of the run that has the file: the one for which it was written, or that of a fork.
-bool is_first_with(const CopyRequest& request, const Manifest& attempt) {
-  return origin_of(request.manifest, request.file).point == attempt.point ||
-         attempt.annotations.parent.has_value();
+// A file that some of the attempts have; the newest of them is its source.
+struct Copy {
+  std::optional<FileId> id;
+  const Manifest* source = nullptr;
+  std::size_t attempts = 0;
+};
+
+std::vector<Copy> copies_of(const CopyRequest& request, std::span<const Manifest* const> sources) {
+  std::vector<Copy> copies;
+  for (const Manifest* source : sources) {
+    const auto file =
+        request.to.view().open_read(path_in_run(*source, request.file.name), Access::kBuffered);
+    if (!file) continue;
+    const std::optional<FileId> id = (*file)->id();
+    const auto known = std::ranges::find_if(
+        copies, [&](const Copy& copy) { return id.has_value() && copy.id == id; });
+    if (known == copies.end()) {
+      copies.push_back({.id = id, .source = source, .attempts = 1});
+    } else {
+      ++known->attempts;
+    }
+  }
+  return copies;
 }
 
-// The last but one that was sent has the other copy. Beside a single one a second copy is sent, so
-// that one bad block does not cost all.
+// The copy that fewer attempts have. If several have one and the same, a second one is sent, so
+// that a bad block does not cost all.
 bool link_file(const CopyRequest& request, const RunListing& there) {
   const std::vector<const Manifest*> sources = attempts_with(request, there);
-  if (sources.empty()) return false;
-  if (sources.size() == 1 && is_first_with(request, *sources.front())) return false;
-  const Manifest& source = *sources[std::min<std::size_t>(1, sources.size() - 1)];
+  const std::vector<Copy> copies = copies_of(request, sources);
+  if (copies.empty() || (copies.size() == 1 && copies.front().attempts > 1)) return false;
+  // Of two the one that is not the newest's.
+  const auto fewest = std::ranges::min_element(copies.rbegin(), copies.rend(), {}, &Copy::attempts);
+  const Manifest& source = *fewest->source;
   if (!has_sealed_file(request.to.view(), source, request.file)) return false;
   const Status linked = request.to.link(path_in_run(source, request.file.name),
                                         path_in_run(request.manifest, request.file.name));
@@ -97,9 +120,12 @@ Result<std::vector<SharedFile>> list_shared(Vfs& view) {
   return files;
 }
 
-bool has_header(Vfs& view, const SharedFile& shared, const ManifestFile& file) {
+Result<bool> has_header(Vfs& view, const SharedFile& shared, const ManifestFile& file) {
   const auto found = read_part_header(view, path_of(shared.name));
-  return found && found->file_bytes == file.bytes && found->crc == file.header_crc;
+  if (found) return found->file_bytes == file.bytes && found->crc == file.header_crc;
+  const ErrorCode code = found.error().code();
+  if (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound) return false;
+  return std::unexpected(found.error());
 }
 
 // One that is there, or a new one.
@@ -110,7 +136,8 @@ Result<std::string> shared_file_for(const CopyRequest& request, const CopySettin
   DF_TRY(const std::vector<SharedFile> files, list_shared(view));
   for (const SharedFile& file : files) {
     if (!file.is_there || file.is_retired || stem_of_shared(file.name) != stem) continue;
-    if (!has_header(view, file, request.file)) continue;
+    DF_TRY(const bool is_it, has_header(view, file, request.file));
+    if (!is_it) continue;
     if (settings.on_bytes) settings.on_bytes(request.file.bytes, 0);
     return file.name;
   }
@@ -125,7 +152,7 @@ Result<std::string> shared_file_for(const CopyRequest& request, const CopySettin
 }  // namespace
 
 Result<bool> share_file(const CopyRequest& request, const CopySettings& settings) {
-  if (!request.file.origin) return false;
+  if (!request.file.origin || !settings.shares) return false;
   if (!request.to.takes_references()) {
     const bool is_linked = settings.there != nullptr && link_file(request, *settings.there);
     if (is_linked && settings.on_bytes) settings.on_bytes(request.file.bytes, 0);
@@ -135,7 +162,9 @@ Result<bool> share_file(const CopyRequest& request, const CopySettings& settings
   DF_TRY(const std::string name, shared_file_for(request, settings));
   const Status put = put_text(request.to, path_in_run(request.manifest, request.file.name),
                               encode_reference(name));
-  if (!put && put.error().code() == ErrorCode::kExists) return false;
+  if (!put && put.error().code() == ErrorCode::kExists) {  // by another flusher, or it has rotted
+    return has_sealed_file(request.to.view(), request.manifest, request.file);
+  }
   DF_TRY_VOID(put);
   DF_FAIL_POINT("flush.referred");
   return true;
@@ -145,9 +174,13 @@ Status secure_reference(const CopyRequest& request, const CopySettings& settings
   if (!request.to.takes_references() || !request.file.origin) return {};
   Vfs& view = request.to.view();
   const std::string path = path_in_run(request.manifest, request.file.name);
-  DF_TRY(const std::optional<std::string> name, referred_file(view, path));
-  if (!name) return {};
-  const auto mark = view.open_read(*name + std::string(kRetiredMark), Access::kBuffered);
+  const auto name = referred_file(view, path);
+  if (!name && name.error().code() == ErrorCode::kNotFound) {
+    return fail(ErrorCode::kIncomplete, view.path_of(path) + " is gone again");
+  }
+  if (!name) return std::unexpected(name.error());
+  if (!*name) return {};
+  const auto mark = view.open_read(**name + std::string(kRetiredMark), Access::kBuffered);
   if (!mark && mark.error().code() != ErrorCode::kNotFound) return std::unexpected(mark.error());
   if (!mark && has_sealed_file(view, request.manifest, request.file)) return {};
   CopyRequest copy = request;
@@ -155,15 +188,25 @@ Status secure_reference(const CopyRequest& request, const CopySettings& settings
   return copy_sealed_file(copy, settings);
 }
 
+Status retire_referred(TierStore& store, std::string_view name) {
+  if (!store.takes_references()) return {};
+  DF_TRY(const std::optional<std::string> referred, referred_file(store.view(), name));
+  if (!referred) return {};
+  return put_text(store, *referred + std::string(kRetiredMark), "", IfTaken::kReplace);
+}
+
 namespace {
 
-// Names of shared files, and stems of all that have one.
+// Names of shared files, stems of all that have one, and files of any origin.
 struct Referred {
   std::set<std::string, std::less<>> names;
   std::set<std::string, std::less<>> stems;
+  std::set<std::string, std::less<>> files;
 
-  [[nodiscard]] bool has(const SharedFile& file) const {
-    return names.contains(file.name) || stems.contains(stem_of_shared(file.name).value_or(""));
+  [[nodiscard]] bool has(const SharedFile& shared) const {
+    const std::string_view stem = stem_of_shared(shared.name).value_or("");
+    const std::string file = std::string(stem.substr(stem.find('.') + 1)) + ".safetensors";
+    return names.contains(shared.name) || stems.contains(stem) || files.contains(file);
   }
 };
 
@@ -181,7 +224,12 @@ Status add_names(Vfs& view, const std::string& directory, Referred& all) {
   for (const DirEntry& entry : *entries) {
     if (!parse_sealed_file_name(entry.name)) continue;
     const auto name = referred_file(view, join_name(directory, entry.name));
-    if (!name && name.error().code() == ErrorCode::kNotFound) continue;
+    const ErrorCode code = name ? ErrorCode::kInternal : name.error().code();
+    if (code == ErrorCode::kNotFound) continue;
+    if (code == ErrorCode::kCorrupt || code == ErrorCode::kUnsupported) {
+      all.files.insert(entry.name);  // it may name any of them
+      continue;
+    }
     if (!name) return std::unexpected(name.error());
     if (*name) all.names.insert((*name)->substr(kSharedDirectory.size() + 1));
   }
@@ -233,10 +281,13 @@ Status sweep_shared_files(TierStore& store, const RunListing& listing) {
     DF_FAIL_POINT("sweep.retired");
   }
   DF_TRY(const Referred now, referred_now(view));
+  Status first_failure;  // one that can't be deleted holds up no other
   for (const SharedFile& file : files) {
-    if (!now.has(file)) DF_TRY_VOID(remove_shared(view, file));
+    if (now.has(file)) continue;
+    const Status removed = remove_shared(view, file);
+    if (!removed && first_failure) first_failure = removed;
   }
-  return {};
+  return first_failure;
 }
 
 }  // namespace deepfreeze

@@ -4,6 +4,8 @@
 // Blocking; any thread.
 #pragma once
 
+#include <string_view>
+
 #include "format/records.h"
 #include "manifest/run_directory.h"
 #include "storage/tier_store.h"
@@ -21,6 +23,10 @@ inline constexpr std::uint64_t kReferredBytesMin = 128U << 10U;
 // The file that a reference of this attempt names stays as long as the reference: if that is not
 // sure, the file itself takes its place. Before the manifest makes the attempt count.
 [[nodiscard]] Status secure_reference(const CopyRequest& request, const CopySettings& settings);
+
+// No further attempt refers to the file that this name is a reference to, and no flush to a bad
+// copy. Nothing if it is no reference.
+[[nodiscard]] Status retire_referred(TierStore& store, std::string_view name);
 
 // Deletes the files of the shared directory that no attempt refers to. Any number of processes may
 // do it, beside flushes, and die at any moment. `listing` is the tier's, perhaps an old one: while

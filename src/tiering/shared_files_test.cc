@@ -135,16 +135,18 @@ class LinkedOnATier : public SharedFiles {
 
 TEST_F(LinkedOnATier, AreSentTwiceAndThenLinkedInTurn) {
   std::vector<Manifest> saved;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 7; ++i) {
     saved.push_back(run_.save());
+    if (i == 0) continue;  // the tier does not want the first, for which the file was written
     ASSERT_EQ(text_of(flush(saved.back(), store_)), "");
-    EXPECT_EQ(sent_cold(), i < 2) << i;
+    EXPECT_EQ(sent_cold(), i == 1 || i == 3) << i;
     EXPECT_TRUE(has_committed(far_, saved.back()));
   }
   EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
-  ASSERT_TRUE(far_.flip_bit(cold_of(saved[4]), 8 * kColdBytes));
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    EXPECT_EQ(verify_attempt(far_, saved[i]).has_value(), i % 2 == 1) << i;
+  ASSERT_TRUE(far_.flip_bit(cold_of(saved[5]), 8 * kColdBytes));
+  for (const std::size_t i : {1, 2, 3, 4, 5, 6}) {
+    const bool is_the_first_copy = i < 3 || i == 5;
+    EXPECT_EQ(verify_attempt(far_, saved[i]).has_value(), !is_the_first_copy) << i;
   }
 }
 
@@ -154,7 +156,7 @@ TEST_F(LinkedOnATier, AreSentTwiceByAForkToo) {
   for (int i = 0; i < 4; ++i) {
     const Manifest saved = fork.save();
     ASSERT_EQ(text_of(flush_from(disk, saved, store_)), "");
-    EXPECT_EQ(sent_cold(), i < 2) << i;
+    EXPECT_EQ(sent_cold(), i == 0 || i == 2) << i;
   }
   EXPECT_EQ(broken_tier(far_, fork.run_id()), "");
 }
@@ -163,7 +165,7 @@ TEST_F(LinkedOnATier, AreLinkedIfOneCheckpointIsKept) {
   for (int i = 0; i < 4; ++i) {
     const Manifest saved = run_.save();
     ASSERT_EQ(text_of(flush(saved, store_)), "");
-    EXPECT_EQ(sent_cold(), i < 2) << i;
+    EXPECT_EQ(sent_cold(), i < 1) << i;
     ASSERT_TRUE(collect_garbage(far_, {.last = 1}));
   }
   EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
@@ -179,29 +181,26 @@ TEST_F(LinkedOnATier, AreSentIfTheTierRefusesLinks) {
 }
 
 TEST_F(LinkedOnATier, AreSentIfTheListingIsOldOrTheCopyIsNotTheirs) {
-  std::vector<Manifest> saved;
-  for (int i = 0; i < 3; ++i) {
-    saved.push_back(run_.save());
-    ASSERT_EQ(text_of(flush(saved.back(), store_)), "");
-  }
+  const Manifest first = run_.save();
+  ASSERT_EQ(text_of(flush(first, store_)), "");
   const RunListing old = read_run(far_).value();
-  ASSERT_TRUE(remove_attempt(far_, name_of(saved[1])));
-  saved.push_back(run_.save());
-  ASSERT_EQ(text_of(flush(saved.back(), store_, &old)), "");
-  EXPECT_TRUE(sent_cold()) << "it would have been linked to the second";
-  ASSERT_TRUE(far_.flip_bit(cold_of(saved[2]), 100));  // of the header
-  saved.push_back(run_.save());
-  ASSERT_EQ(text_of(flush(saved.back(), store_)), "");
+  ASSERT_TRUE(remove_attempt(far_, name_of(first)));
+  const Manifest second = run_.save();
+  ASSERT_EQ(text_of(flush(second, store_, &old)), "");
   EXPECT_TRUE(sent_cold());
-  EXPECT_EQ(text_of(verify_attempt(far_, saved.back())), "");
+  ASSERT_TRUE(far_.flip_bit(cold_of(second), 100));  // of the header
+  const Manifest third = run_.save();
+  ASSERT_EQ(text_of(flush(third, store_)), "");
+  EXPECT_TRUE(sent_cold());
+  EXPECT_EQ(text_of(verify_attempt(far_, third)), "");
 }
 
 // The power fails at the link, and after it; the next flusher completes the attempt.
 TEST_F(LinkedOnATier, AnEndAtTheLinkLeavesAWholeRun) {
   std::vector<Manifest> saved;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     saved.push_back(run_.save());
-    if (i == 2) break;
+    if (i == 3) break;
     ASSERT_EQ(text_of(flush(saved.back(), store_)), "");
   }
   ASSERT_TRUE(fail_points::arm("tier.linked=error"));
@@ -538,6 +537,62 @@ TEST_F(ReferredInAStore, AFileThatHasRottenIsSentAnew) {
   ASSERT_EQ(text_of(flush(third, *far.tier)), "");
   EXPECT_EQ(far.shared_keys(), 2U);
   EXPECT_EQ(text_of(verify_attempt(far.tier->view(), third)), "");
+}
+
+// As a restore asks for it: the bad copy is retired, and the next flush sends another.
+TEST_F(ReferredInAStore, AFileThatARestoreFoundBadIsNotUsedAgain) {
+  Far far;
+  std::vector<Manifest> saved;
+  for (int i = 0; i < 3; ++i) saved.push_back(run_.save());
+  ASSERT_EQ(text_of(flush(saved[0], *far.tier)), "");
+  ASSERT_EQ(text_of(flush(saved[1], *far.tier)), "");
+  ASSERT_EQ(text_of(retire_referred(*far.tier, cold_of(saved[0]))), "") << "it is no reference";
+  EXPECT_EQ(far.shared_keys(), 1U);
+  ASSERT_EQ(text_of(retire_referred(*far.tier, cold_of(saved[1]))), "");
+  ASSERT_EQ(text_of(flush(saved[2], *far.tier)), "");
+  EXPECT_TRUE(sent_cold());
+  EXPECT_EQ(far.shared_keys(), 3U) << "two files and a mark";
+  EXPECT_EQ(broken(far), "");
+}
+
+TEST_F(ReferredInAStore, ThatCanNotRefuseASecondFileOfANameAreSent) {
+  Far far;
+  const auto tier = make_object_tier(
+      std::make_shared<S3Client>(FakeS3::settings(far.store, far.time)), kPartBytes, false);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(text_of(flush(run_.save(), *tier)), "");
+    EXPECT_TRUE(sent_cold()) << i;
+  }
+  EXPECT_EQ(far.shared_keys(), 0U);
+}
+
+// One file that the store does not let go holds up no other, nor does a page that names nothing.
+TEST_F(ReferredInAStore, ASweepGoesOnBehindWhatItCanNotDelete) {
+  Far far;
+  const Manifest first = run_.save();
+  const Manifest second = run_.save();
+  ASSERT_EQ(text_of(flush(first, *far.tier)), "");
+  ASSERT_EQ(text_of(flush(second, *far.tier)), "");
+  ASSERT_EQ(text_of(remove(*far.tier, second)), "");
+  const std::string other =
+      "shared/" +
+      shared_file_name(
+          shared_stem({.run_id = run_.run_id(), .point = {1, 1, 1, 0xaa}}, first.files[0].name), 1);
+  far.store->plant(other, "held");
+  far.store->set_hook([&](const HttpRequest& request) -> std::optional<Result<HttpResponse>> {
+    if (request.method != "DELETE" || request.url.find(other) == std::string::npos) return {};
+    return FakeS3::error(403, "AccessDenied");
+  });
+  EXPECT_EQ(code_of(sweep(*far.tier)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(far.shared_keys(), 2U) << "the held one, and its mark";
+  far.store->set_hook({});
+  const std::string begun = "step-000000000009-00000000000000bb/" + first.files[0].name;
+  far.store->plant(begun, std::string("DFrefers") + std::string(kReferenceBytes - 8, 'x'));
+  ASSERT_EQ(text_of(sweep(*far.tier)), "");
+  EXPECT_EQ(far.shared_keys(), 2U) << "that page may name it";
+  ASSERT_TRUE(far.tier->view().remove_file(begun));
+  ASSERT_EQ(text_of(sweep(*far.tier)), "");
+  EXPECT_EQ(far.shared_keys(), 0U);
 }
 
 TEST_F(ReferredInAStore, AMissingFileIsNamed) {

@@ -43,6 +43,9 @@ class SimFile final : public File {
   Status sync() override;
   Status close() override;
   [[nodiscard]] Access access() const override { return open_.access; }
+  [[nodiscard]] std::optional<FileId> id() override {
+    return FileId{.device = 1, .number = open_.inode, .modified_micros = 0};
+  }
   [[nodiscard]] const Opened& opened() const { return open_; }
 
  private:

@@ -74,8 +74,8 @@ def tier(
     rate: At most so many bytes per second: a number, or a text such as "500MB/s".
     compress: "auto" packs files on their way, without loss, where that is faster than to send them
         as they are: 1.2 times smaller for states in float32, 1.5 times for bfloat16. The default is
-        plain files, which any safetensors reader opens; `deepfreeze fetch` and `export` make plain
-        ones of packed ones.
+        plain files, which any safetensors reader opens, unless checkpoints share them in an object
+        store; `deepfreeze fetch` and `export` make plain ones of packed ones.
     close_seconds: How long close() waits for the copies that are still on their way; the longest of
         all tiers counts.
     endpoint, region: Of an object store: its server, such as "https://minio.example:9000", and its
