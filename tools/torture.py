@@ -290,7 +290,7 @@ RUNS = (
         "kills",
         "processes killed at every fail point on every way that leads there, and at any moment",
         (PYTHON, "-m", "tests.chaos.kills", "--kills", "1000"),
-        r"(?m)^(?:(?:kills|fail points|restored|checkpoints|faults|later passes) |LEFT OUT).*",
+        r"(?m)^(?:(?:kills|fail points|restored|checkpoints|linked|faults|later passes) |LEFT OUT).*",
         seconds_max=6 * HOUR,
     ),
     Run(
