@@ -4,6 +4,7 @@
 #include <deque>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -50,6 +51,59 @@ Result<CataloguedRun> read_run_at(const std::filesystem::path& path, UseIndex us
   return catalogued(listing);
 }
 
+std::unexpected<Error> no_memory(const std::filesystem::path& path) {
+  return fail(ErrorCode::kNoSpace, path.string() + ": too little memory is left to list it");
+}
+
+// An exception would end the program, since threads have no caller.
+void read_row(CatalogueRow& row, UseIndex use) {
+  try {
+    row.run = read_run_at(row.path, use);
+  } catch (const std::bad_alloc&) {
+    row.run = no_memory(row.path);
+  }
+}
+
+// Those who wait for rows are joined, so they must end however this function is left.
+class CloseAtEnd {
+ public:
+  explicit CloseAtEnd(BoundedQueue<CatalogueRow*>& queue) : queue_(queue) {}
+  ~CloseAtEnd() { queue_.close(); }
+  CloseAtEnd(const CloseAtEnd&) = delete;
+  CloseAtEnd& operator=(const CloseAtEnd&) = delete;
+
+ private:
+  BoundedQueue<CatalogueRow*>& queue_;
+};
+
+// Runs are read while others are still looked for, by this thread, which then helps.
+Result<std::vector<CatalogueRow>> read_rows(const std::filesystem::path& tree, UseIndex use) {
+  std::deque<CatalogueRow> rows;  // one that is added moves none of the others
+  BoundedQueue<CatalogueRow*> waiting(kRunsFoundMax);
+  const auto read = [&] {
+    while (const auto row = waiting.pop()) read_row(**row, use);
+  };
+  std::vector<std::jthread> others;
+  const CloseAtEnd close_at_end(waiting);  // behind the threads, so that it comes before their end
+  const std::size_t readers = std::min(kReadersMax, cores_of_this_process());
+  others.reserve(readers);
+  // One by one: those of a call that fails for want of memory would be joined in it.
+  for (std::size_t i = 1; i < readers; ++i) {
+    std::vector<std::jthread> one = start_threads(1, "df-catalogue", read);
+    if (one.empty()) break;
+    others.push_back(std::move(one.front()));
+  }
+  const Status found = find_each_run(tree, [&](const std::filesystem::path& path) {
+    waiting.push(&rows.emplace_back(CatalogueRow{.path = path}));
+  });
+  waiting.close();
+  read();
+  others.clear();  // joined: their rows can be seen now
+  DF_TRY_VOID(found);
+  return std::vector<CatalogueRow>(std::move_iterator(rows.begin()),
+                                   std::move_iterator(rows.end()));
+}
+
 }  // namespace
 
 CataloguedRun catalogued(const RunListing& listing) {
@@ -93,24 +147,12 @@ bool is_active(const CataloguedRun& run, std::int64_t now_micros) {
   return now_micros - last < kActiveMicros;
 }
 
-// Runs are read while others are still looked for, by this thread, which then helps.
 Result<std::vector<CatalogueRow>> read_catalogue(const std::filesystem::path& tree, UseIndex use) {
-  std::deque<CatalogueRow> rows;  // one that is added moves none of the others
-  BoundedQueue<CatalogueRow*> waiting(kRunsFoundMax);
-  const auto read = [&] {
-    while (const auto row = waiting.pop()) (*row)->run = read_run_at((*row)->path, use);
-  };
-  const std::size_t readers = std::min(kReadersMax, cores_of_this_process());
-  std::vector<std::jthread> others = start_threads(readers - 1, "df-catalogue", read);
-  const Status found = find_each_run(tree, [&](const std::filesystem::path& path) {
-    waiting.push(&rows.emplace_back(CatalogueRow{.path = path}));
-  });
-  waiting.close();
-  read();
-  others.clear();  // joined: their rows can be seen now
-  DF_TRY_VOID(found);
-  return std::vector<CatalogueRow>(std::move_iterator(rows.begin()),
-                                   std::move_iterator(rows.end()));
+  try {
+    return read_rows(tree, use);
+  } catch (const std::bad_alloc&) {
+    return no_memory(tree);
+  }
 }
 
 }  // namespace deepfreeze

@@ -53,7 +53,7 @@ struct CatalogueRow {
   Result<CataloguedRun> run = CataloguedRun{};  // the error says why it can't be read
 };
 // The directory itself if it is a run, and all runs below it, as find_runs() gives them. Errors:
-// those of find_runs().
+// those of find_runs(), and kNoSpace if memory is short; of a row, too.
 [[nodiscard]] Result<std::vector<CatalogueRow>> read_catalogue(const std::filesystem::path& tree,
                                                                UseIndex use);
 

@@ -1,11 +1,15 @@
 #include "inspect/catalogue.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "manifest/listing_maker.h"
 #include "restore/run_fixture.h"
+#include "support/refuse_memory.h"
 
 namespace deepfreeze::catalogue_test {
 namespace {
@@ -87,6 +91,56 @@ TEST(Catalogue, IsInTheOrderOfThePathsAndOneBadRunSpoilsNoOther) {
   }
   std::filesystem::remove_all(tree);
   EXPECT_FALSE(read_catalogue(tree, UseIndex::kNo));
+}
+
+struct Refused {
+  std::size_t rows = 0;
+  std::size_t all = 0;
+};
+
+// Each allocation of this thread is refused once.
+Refused refuse_each(const std::filesystem::path& tree) {
+  Refused refused;
+  bool is_refused = true;
+  for (std::size_t at = 0; is_refused; ++at) {
+    is_refused = false;
+    std::size_t count = 0;
+    const MemoryRefusal refusal(::gettid(), [&] { return count++ == at && (is_refused = true); });
+    const auto rows = read_catalogue(tree, UseIndex::kNo);
+    if (!rows) {
+      EXPECT_EQ(rows.error().code(), ErrorCode::kNoSpace) << at;
+      ++refused.all;
+      continue;
+    }
+    for (const CatalogueRow& row : *rows) {
+      if (row.run) continue;
+      EXPECT_EQ(row.run.error().code(), ErrorCode::kNoSpace) << row.run.error().message();
+      ++refused.rows;
+    }
+  }
+  return refused;
+}
+
+// No exception, no end of the program, and no thread that waits for ever.
+TEST(Catalogue, WithoutMemoryIsAnErrorOfTheRunOrOfAll) {
+  RunFixture run;
+  run.save({.step = 7, .ranks = {{f32_tensor("w", {1})}}});
+  const std::filesystem::path tree = run.text() + "-tree";
+  std::filesystem::create_directories(tree);
+  for (const char* name : {"a", "b"}) {
+    std::filesystem::copy(run.path(), tree / name, std::filesystem::copy_options::recursive);
+  }
+  EXPECT_GT(refuse_each(tree).all, 0U);
+  std::jthread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    const Refused refused = refuse_each(tree);
+    EXPECT_GT(refused.rows, 0U) << "with one core, this thread reads all";
+    EXPECT_GT(refused.all, 0U);
+  }).join();
+  std::filesystem::remove_all(tree);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Looking a run up.
 //
 //  1  The index is read, and the key calculated anew from the files' stamps. If both are equal, the
-//     index is the answer.
+//     rest of the index is decoded: it is the answer. Anybody may have written it, so that its size
+//     and what it decodes to are bounded by what is listed in the directory.
 //  2  Otherwise the run is read, between two calculations of the key.
 //  3  If both are equal, and no file has changed in the last moments, the index is written under a
 //     temporary name and renamed. A failure of this is nobody's business.
@@ -26,7 +27,9 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kIndexBytesMax = 64 << 20;
+constexpr std::uint64_t kIndexBytesMax = 16 << 20;
+constexpr std::uint64_t kIndexBytesBase = 1 << 10;
+constexpr std::uint64_t kIndexBytesPerEntry = 4 << 10;
 constexpr std::int64_t kNanosPerMicro = 1000;
 
 struct Key {
@@ -150,6 +153,27 @@ void write_metrics(JsonWriter& json, const CataloguedRun& run) {
   json.end_object();
 }
 
+// What a listing of so many names may need. A larger index is neither read nor written.
+std::uint64_t index_bytes_max(std::size_t entries) {
+  return std::min(kIndexBytesMax, kIndexBytesBase + entries * kIndexBytesPerEntry);
+}
+
+std::size_t bytes_of(const Tags& tags) {
+  std::size_t sum = 0;
+  for (const auto& [name, value] : tags) sum += name.size() + value.size();
+  return sum;
+}
+
+// Whether the decoder will take the steps.
+bool fits(const CataloguedRun& run) {
+  std::uint64_t bytes = 0;
+  for (const CataloguedStep& step : run.steps) {
+    bytes += bytes_of(step.tags);
+    for (const auto& [name, value] : step.metrics) bytes += name.size();
+  }
+  return bytes <= index_bytes_max(run.steps.size());
+}
+
 // Most checkpoints of a run have the same tags: each set of them is written once.
 void write_tags(JsonWriter& json, const CataloguedRun& run) {
   std::map<Tags, std::size_t> places;
@@ -227,7 +251,21 @@ bool is_null(const JsonValue& value) {
          value.as_array() == nullptr && value.as_object() == nullptr;
 }
 
-Status read_metrics(const JsonValue& object, CataloguedRun& run) {
+// What a short text may ask for: each step has copies of its tags and of its metrics' names.
+class Room {
+ public:
+  explicit Room(std::size_t steps) : left_(index_bytes_max(steps)) {}
+  [[nodiscard]] bool take(std::size_t bytes) {
+    if (bytes > left_) return false;
+    left_ -= bytes;
+    return true;
+  }
+
+ private:
+  std::uint64_t left_;
+};
+
+Status read_metrics(const JsonValue& object, CataloguedRun& run, Room& room) {
   const JsonValue* metrics = object.find("metrics");
   if (metrics == nullptr || metrics->as_object() == nullptr) return corrupt("metrics");
   for (const auto& [name, column] : *metrics->as_object()) {
@@ -236,6 +274,7 @@ Status read_metrics(const JsonValue& object, CataloguedRun& run) {
     for (std::size_t i = 0; i < values->size(); ++i) {
       const JsonValue& value = (*values)[i];
       if (is_null(value)) continue;
+      if (!room.take(name.size())) return corrupt("metrics");
       DF_TRY(run.steps[i].metrics[name], metric_of(name, value));
     }
   }
@@ -249,10 +288,11 @@ Result<Tags> tags_of(const JsonValue& value) {
     if (text.as_string() == nullptr) return corrupt("tag_sets");
     tags.emplace(name, *text.as_string());
   }
+  if (tags.size() > 2 * kTagsMax) return corrupt("tag_sets");
   return tags;
 }
 
-Status read_tags(const JsonValue& object, CataloguedRun& run) {
+Status read_tags(const JsonValue& object, CataloguedRun& run, Room& room) {
   DF_TRY(const JsonArray* list, get_array(object, "tag_sets"));
   std::vector<Tags> sets;
   for (const JsonValue& value : *list) {
@@ -262,6 +302,7 @@ Status read_tags(const JsonValue& object, CataloguedRun& run) {
                      [&](const JsonValue& value) -> std::optional<Tags> {
                        const auto place = u64_of(value);
                        if (!place || *place >= sets.size()) return std::nullopt;
+                       if (!room.take(bytes_of(sets[*place]))) return std::nullopt;
                        return sets[*place];
                      });
 }
@@ -277,28 +318,56 @@ Result<TagNumbers> tag_numbers_of(const JsonValue& object) {
   return numbers;
 }
 
-Status read_steps(const JsonValue& object, CataloguedRun& run) {
+Status read_steps(const JsonValue& object, CataloguedRun& run, std::size_t steps_max) {
   // Never one value, so that a short text can't ask for much memory.
   DF_TRY(const JsonArray* steps, get_array(object, "step"));
+  if (steps->size() > steps_max) return corrupt("step");
+  Room room(steps->size());
   run.steps.resize(steps->size());
   DF_TRY_VOID(read_column(object, "step", run, &CataloguedStep::step, u64_of));
   DF_TRY_VOID(read_column(object, "wall_micros", run, &CataloguedStep::wall_micros, i64_of));
   DF_TRY_VOID(read_column(object, "bytes", run, &CataloguedStep::bytes, u64_of));
   DF_TRY_VOID(read_column(object, "shared_bytes", run, &CataloguedStep::shared_bytes, u64_of));
   DF_TRY_VOID(read_column(object, "abandoned", run, &CataloguedStep::abandoned, bool_of));
-  DF_TRY_VOID(read_tags(object, run));
-  return read_metrics(object, run);
+  DF_TRY_VOID(read_tags(object, run, room));
+  return read_metrics(object, run, room);
 }
 
-// Step 1. Empty if there is no index that counts.
-std::optional<CataloguedRun> recall(Vfs& vfs) {
-  const auto text = read_file(vfs, kIndexFile, kIndexBytesMax);
-  if (!text) return std::nullopt;
-  auto index = decode_index(*text);
-  if (!index) return std::nullopt;
-  const auto key = key_of(vfs, index->tag_numbers);
-  if (!key || key->text != index->key) return std::nullopt;
-  return std::move(index->run);
+// The members that tell whether the others count.
+Status read_head(const JsonValue& object, RunIndex& index) {
+  DF_TRY(index.run.run_id, run_id_of(object));
+  DF_TRY(index.key, get_string(object, "key"));
+  DF_TRY(index.tag_numbers, tag_numbers_of(object));
+  return {};
+}
+
+Status read_rest(const JsonValue& object, CataloguedRun& run, std::size_t steps_max) {
+  DF_TRY(run.parent, parent_of(object));
+  DF_TRY(run.claimed_micros, get_i64(object, "claimed_micros"));
+  DF_TRY_VOID(read_steps(object, run, steps_max));
+  const JsonValue* best = object.find("best");
+  if (best == nullptr) return corrupt("best");
+  if (is_null(*best)) return {};
+  const auto place = u64_of(*best);
+  if (!place || *place >= run.steps.size()) return corrupt("best");
+  run.best = *place;
+  return {};
+}
+
+// Step 1. An error if there is no index that counts.
+Result<CataloguedRun> recall(Vfs& vfs) {
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(""));
+  if (!has_name(entries, kIndexFile)) return fail(ErrorCode::kNotFound, "no index");
+  DF_TRY(const std::string text, read_file(vfs, kIndexFile, index_bytes_max(entries.size())));
+  DF_TRY(const JsonValue object, parse_record(text, "index"));
+  RunIndex index;
+  DF_TRY_VOID(read_head(object, index));
+  DF_TRY(const Key key, key_of(vfs, index.tag_numbers));
+  if (key.text != index.key) return corrupt("key");
+  const auto attempts = std::ranges::count_if(
+      entries, [](const DirEntry& entry) { return kind_in_run(entry) == NameKind::kAttempt; });
+  DF_TRY_VOID(read_rest(object, index.run, static_cast<std::size_t>(attempts)));
+  return std::move(index.run);
 }
 
 // Step 3, without a sync.
@@ -317,24 +386,13 @@ Status write_index(Vfs& vfs, std::string_view text) {
 Result<RunIndex> decode_index(std::string_view text) {
   DF_TRY(const JsonValue object, parse_record(text, "index"));
   RunIndex index;
-  DF_TRY(index.run.run_id, run_id_of(object));
-  DF_TRY(index.key, get_string(object, "key"));
-  DF_TRY(index.tag_numbers, tag_numbers_of(object));
-  DF_TRY(index.run.parent, parent_of(object));
-  DF_TRY(index.run.claimed_micros, get_i64(object, "claimed_micros"));
-  DF_TRY_VOID(read_steps(object, index.run));
-  const JsonValue* best = object.find("best");
-  if (best == nullptr) return corrupt("best");
-  if (!is_null(*best)) {
-    const auto place = u64_of(*best);
-    if (!place || *place >= index.run.steps.size()) return corrupt("best");
-    index.run.best = *place;
-  }
+  DF_TRY_VOID(read_head(object, index));
+  DF_TRY_VOID(read_rest(object, index.run, std::numeric_limits<std::size_t>::max()));
   return index;
 }
 
 Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros) {
-  if (auto known = recall(vfs)) return *std::move(known);
+  if (auto known = recall(vfs)) return known;
   const auto before = key_of(vfs, {});
   DF_TRY(const RunListing listing, read_run(vfs));
   CataloguedRun run = catalogued(listing);
@@ -345,7 +403,10 @@ Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros) {
   const auto key = key_of(vfs, index.tag_numbers);
   if (!key || key->changed_micros + kSettledMicros >= now_micros) return run;
   index.key = key->text;
-  std::ignore = write_index(vfs, encode_index(index));
+  const std::string text = encode_index(index);
+  const auto entries = vfs.list("");
+  if (!entries || !fits(run) || text.size() > index_bytes_max(entries->size())) return run;
+  std::ignore = write_index(vfs, text);
   return run;
 }
 

@@ -168,6 +168,50 @@ TEST_F(RunIndexOnDisk, DamagedStaleOrForeignItCountsForNothing) {
   EXPECT_EQ(look(), truth()) << "an older one, put back";
 }
 
+// Anybody who may write to the directory can make one with the right key.
+TEST_F(RunIndexOnDisk, AnIndexThatAsksForMoreThanTheDirectoryHasCountsForNothing) {
+  look();
+  const RunIndex good = decode_index(index_text()).value();
+  const auto counts = [&](const std::function<void(CataloguedRun&)>& change) {
+    RunIndex planted = good;
+    planted.run.claimed_micros = 7;
+    change(planted.run);
+    write_index(encode_index(planted));
+    return look_up(run_.vfs(), wall_micros() + kHour)->claimed_micros == 7;
+  };
+  EXPECT_TRUE(counts([](CataloguedRun&) {}));
+  EXPECT_FALSE(counts([](CataloguedRun& run) { run.steps.push_back(run.steps.back()); }))
+      << "more steps than attempts";
+  const auto all_have = [](const Tags& tags) {
+    return [=](CataloguedRun& run) {
+      for (CataloguedStep& step : run.steps) step.tags = tags;
+    };
+  };
+  EXPECT_TRUE(counts(all_have({{"a", std::string(2000, 'x')}})));
+  EXPECT_FALSE(counts(all_have({{"a", std::string(6000, 'x')}}))) << "one set, but many copies";
+  Tags many;
+  for (int i = 0; i < 201; ++i) many[std::to_string(i)] = "";
+  EXPECT_FALSE(counts([&](CataloguedRun& run) { run.steps[0].tags = many; }));
+  EXPECT_FALSE(counts([](CataloguedRun& run) {
+    for (CataloguedStep& step : run.steps) step.metrics[std::string(6000, 'x')] = 1;
+  })) << "a name for each step";
+  EXPECT_FALSE(counts([](CataloguedRun& run) {
+    run.parent = ParentPoint{.run = std::string(100'000, 'x'), .step = 1};
+  })) << "larger than a directory of so few names needs";
+}
+
+TEST_F(RunIndexOnDisk, IsNotMadeOfARunForWhichItWouldBeTooLarge) {
+  give(2, {{"a", std::string(kTagValueBytesMax, 'x')}, {"b", std::string(kTagValueBytesMax, 'x')}});
+  for (std::uint64_t step : {1, 3, 4}) {
+    Tags tags;
+    for (char c = 'a'; c < 'g'; ++c) tags[{c}] = std::string(kTagValueBytesMax, 'x');
+    give(step, tags);
+  }
+  pass_a_tick();
+  EXPECT_EQ(look(), truth());
+  EXPECT_FALSE(fs::exists(index()));
+}
+
 TEST_F(RunIndexOnDisk, OfACopyOfTheRunItCountsForNothing) {
   look();
   RunIndex planted = decode_index(index_text()).value();
