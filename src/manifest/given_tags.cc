@@ -6,13 +6,14 @@
 //  3  Sync the attempt's directory: the tags are durable.
 //  4  List it again. A higher record may have been made from one that this process did not see,
 //     and then the change may not be in it: start again at step 1. If the manifest is gone, a
-//     collector was faster.
+//     collector was faster, and the record is removed: it tags nothing.
 //  5  Remove the records below, as far as the disk allows: they do not count any more.
 #include "manifest/given_tags.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -64,6 +65,16 @@ Result<std::vector<DirEntry>> list_committed(Vfs& vfs, const AttemptName& name) 
   return fail(ErrorCode::kNotFound, vfs.path_of(attempt_dir_name(name)) + " was deleted meanwhile");
 }
 
+// A larger record could never be read again. Escapes make a value of control characters six times
+// as long.
+Status check_size(std::string_view text) {
+  if (text.size() <= kRecordBytesMax) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the tags of a checkpoint would make a record of {} bytes, and {} are "
+                          "allowed: give fewer or shorter ones, or remove some",
+                          text.size(), kRecordBytesMax));
+}
+
 class Tagging {
  public:
   Tagging(Vfs& vfs, const Manifest& manifest)
@@ -75,6 +86,8 @@ class Tagging {
   Result<std::optional<GivenTags>> once(const TagChange& change);
 
  private:
+  Result<GivenTags> before();
+  Status place(std::uint64_t number, const Tags& tags);
   Result<std::optional<GivenTags>> settle(GivenTags own);
 
   Vfs& vfs_;
@@ -83,24 +96,42 @@ class Tagging {
   bool is_again_ = false;
 };
 
-Result<std::optional<GivenTags>> Tagging::once(const TagChange& change) {
+Result<GivenTags> Tagging::before() {
   DF_TRY(const auto entries, list_committed(vfs_, name_));
-  const GivenTags before = read_given_tags(vfs_, name_, entries).value_or(GivenTags{});
-  if (before.fault) return std::unexpected(*before.fault);
-  DF_TRY(Tags tags, changed(before.tags, change, name_, std::exchange(is_again_, true)));
-  if (tags == before.tags) return before.number == 0 ? before : settle(before);
-  const std::uint64_t number = before.number + 1;
+  GivenTags before = read_given_tags(vfs_, name_, entries).value_or(GivenTags{});
+  if (before.fault) return std::unexpected(*std::move(before.fault));
+  if (before.number < std::numeric_limits<std::uint64_t>::max()) return before;
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("{}: no record of tags can have a higher number than {}",
+                          vfs_.path_of(attempt_dir_name(name_)), tag_file_name(before.number)));
+}
+
+// Step 2.
+Status Tagging::place(std::uint64_t number, const Tags& tags) {
   const std::string text = encode_tags({.run_id = run_id_,
                                         .attempt = name_,
                                         .number = number,
                                         .wall_micros = wall_micros(),
                                         .tags = tags});
-  const Status placed = place_record(
+  DF_TRY_VOID(check_size(text));
+  return place_record(
       vfs_, {.directory = attempt_dir_name(name_), .name = tag_file_name(number), .text = text},
       kTagFailPoints);
+}
+
+Result<std::optional<GivenTags>> Tagging::once(const TagChange& change) {
+  DF_TRY(const GivenTags before, this->before());
+  DF_TRY(Tags tags, changed(before.tags, change, name_, std::exchange(is_again_, true)));
+  if (tags == before.tags) return before.number == 0 ? before : settle(before);
+  const std::uint64_t number = before.number + 1;
+  const Status placed = place(number, tags);
   if (!placed && placed.error().code() == ErrorCode::kExists) return std::nullopt;
   DF_TRY_VOID(placed);
-  return settle({.number = number, .tags = std::move(tags), .fault = {}});
+  auto settled = settle({.number = number, .tags = std::move(tags), .fault = {}});
+  if (!settled && settled.error().code() == ErrorCode::kNotFound) {
+    std::ignore = vfs_.remove_file(join_name(attempt_dir_name(name_), tag_file_name(number)));
+  }
+  return settled;
 }
 
 // Steps 3 to 5.

@@ -98,6 +98,30 @@ TEST_F(GivenTagsOnDisk, TheManifestIsNotTouchedAndOneRecordRemains) {
   EXPECT_FALSE(disk_.contents(path(6))) << "nothing has changed";
 }
 
+TEST_F(GivenTagsOnDisk, ThoseThatFitInNoRecordAreRefusedAndTheOthersStay) {
+  Tags most{{"a", "b"}};
+  ASSERT_TRUE(set(disk_, most));
+  for (int i = 0; i < 60; ++i) most[std::to_string(i)] = std::string(kTagValueBytesMax, '\x01');
+  const auto refused = set(disk_, most);
+  EXPECT_EQ(code_of(refused), ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message().find("1048576 are allowed"), std::string::npos);
+  EXPECT_EQ(tags(disk_, 2), (Tags{{"a", "b"}}));
+  for (int i = 40; i < 60; ++i) most.erase(std::to_string(i));
+  ASSERT_TRUE(set(disk_, most));
+  EXPECT_EQ(tags(disk_, 2), most);
+}
+
+TEST_F(GivenTagsOnDisk, ARecordOfTheHighestNumberIsNotFollowedByTheLowest) {
+  constexpr std::uint64_t kHighest = std::numeric_limits<std::uint64_t>::max();
+  ASSERT_TRUE(write_new_file(
+      disk_, path(kHighest),
+      encode_tags(
+          {.run_id = run_id_, .attempt = {2, 2}, .number = kHighest, .tags = {{"a", "b"}}})));
+  EXPECT_EQ(code_of(set(disk_, {{"c", "d"}})), ErrorCode::kCorrupt);
+  EXPECT_EQ(tags(disk_, 2), (Tags{{"a", "b"}}));
+  EXPECT_FALSE(disk_.contents(path(0)));
+}
+
 TEST_F(GivenTagsOnDisk, TheyLieOverThoseOfTheSave) {
   AttemptState attempt{.name = {1, 1}, .manifest = Manifest{}, .fault = {}};
   attempt.manifest->annotations.tags = {{"lr", "1"}, {"host", "a"}};
@@ -286,6 +310,7 @@ TEST_F(GivenTagsOnDisk, ATagForACheckpointThatGoesMeanwhileIsRefused) {
                                         join_name(attempt_dir_name({2, 2}), kDeletedManifestFile)));
   });
   EXPECT_EQ(code_of(set(slow, {{"late", "1"}})), ErrorCode::kNotFound);
+  EXPECT_FALSE(disk_.contents(path(1))) << "the manifest may come back, and then it has no tag";
   ASSERT_TRUE(collect_garbage(disk_, {}));
   EXPECT_EQ(steps(disk_), (std::vector<std::uint64_t>{1, 3, 4}));
 }
