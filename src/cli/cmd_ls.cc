@@ -303,6 +303,7 @@ Command add_ls(Program& program) {
       "(or metric.NAME) with < <= > >= = !=, joined by 'and'. Odd names and values go in quotes. "
       "bytes\n"
       "are those of the listed row. A checkpoint without the metric or tag does not fulfil it.\n"
+      "Of a tag, = and != compare the text, and < <= > >= compare numbers.\n"
       "Of each run, the table shows the best checkpoint, by the rule of its keep, or the newest, "
       "of\n"
       "those that fulfil the condition.\n"

@@ -96,7 +96,7 @@ TEST_F(LsTree, ARunWithRunsBelowIsListedAsARun) {
 TEST_F(LsTree, AConditionChoosesRunsAndWhatIsShownOfThem) {
   EXPECT_EQ(names({"--where", "loss<0.6 and tag.lr=3e-4"}), (Names{"a/fast", "b"}));
   EXPECT_EQ(names({"--where", "steps>=3"}), (Names{"a/fast", "a/slow"}));
-  EXPECT_EQ(names({"--where", "tag.lr=0.0001"}), Names{"a/slow"});
+  EXPECT_EQ(names({"--where", "tag.lr<=0.0001"}), Names{"a/slow"});
   EXPECT_EQ(names({"--where", "bytes>1e15"}), Names{});
   EXPECT_EQ(call({"ls", tree_.string(), "--where", "bytes>1e15"}).out, "no run matches\n");
   const json fast = listed({"--where", "loss>=0.15"})[0];

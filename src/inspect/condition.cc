@@ -134,6 +134,7 @@ class ConditionParser {
     if (next_.kind != Token::Kind::kWord) return expected("a value");
     if (one.field.is_number() && !number_of(next_.text)) return expected("a number");
     one.value = next_.text;
+    one.is_quoted = next_.is_quoted;
     DF_TRY_VOID(advance());
     return one;
   }
@@ -200,14 +201,14 @@ Result<Condition> Condition::parse(std::string_view text) { return ConditionPars
 bool Condition::holds(const Comparison& comparison, const Subject& subject) {
   const FieldValue found = comparison.field.of(subject);
   if (std::holds_alternative<std::monostate>(found)) return false;
+  if (const auto* text = std::get_if<std::string_view>(&found)) {
+    if (comparison.compare == Operator::kEqual) return *text == comparison.value;
+    if (comparison.compare == Operator::kNotEqual) return *text != comparison.value;
+    if (comparison.is_quoted) return false;
+  }
   const auto left = number_in(found);
   const auto right = number_of(comparison.value);
-  if (!left || !right) {
-    const auto* text = std::get_if<std::string_view>(&found);
-    const bool is_equal = text != nullptr && *text == comparison.value;
-    if (comparison.compare == Operator::kNotEqual) return !is_equal;
-    return comparison.compare == Operator::kEqual && is_equal;
-  }
+  if (!left || !right) return false;
   switch (comparison.compare) {
     case Operator::kLess:
       return *left < *right;

@@ -4,8 +4,11 @@
 //
 //   condition  = comparison { "and" comparison }
 //   comparison = name ( "<" | "<=" | ">" | ">=" | "=" | "==" | "!=" ) value
-//   name       = "step" | "steps" | "bytes" | "tag." word | "metric." word | word: a metric
-//   word       = characters but white space, quotes, "<", ">", "=" and "!"; or any in quotes
+//   name       = word, which is "step", "steps", "bytes", "tag." and a tag's name, "metric." and a
+//                metric's name, or a metric's name alone
+//   value      = word
+//   word       = characters but white space, quotes, "<", ">", "=" and "!"; or any characters
+//                between two quotes, single or double: the whole word, as in "metric.my loss"<1
 //
 // Pure.
 #pragma once
@@ -55,8 +58,9 @@ class Condition {
   // kInvalidArgument: the message names the place.
   [[nodiscard]] static Result<Condition> parse(std::string_view text);
   // A comparison with something that the checkpoint does not have is false, and so is one of NaN
-  // but for "!=". Tags are compared as numbers if both sides are numbers, else as texts, which are
-  // equal or not.
+  // but for "!=". Of a tag, "=" and "!=" compare texts, since 1.10 may be a version: another one
+  // than 1.1. "<" and the like compare numbers, and are false if a side is none, or if the value is
+  // in quotes.
   [[nodiscard]] bool holds(const Subject& subject) const;
 
  private:
@@ -65,6 +69,7 @@ class Condition {
     Field field;
     Operator compare = Operator::kEqual;
     std::string value;
+    bool is_quoted = false;
   };
   friend class ConditionParser;
 

@@ -15,8 +15,9 @@ const std::map<std::string, double> kMetrics = {{"loss", 0.15},
                                                 {"two words", 1},
                                                 {"and", 2},
                                                 {"inf", std::numeric_limits<double>::infinity()}};
-const std::map<std::string, std::string> kTags = {
-    {"lr", "0.0003"}, {"note", "best of all"}, {"who", "me"}, {"empty", ""}};
+const std::map<std::string, std::string> kTags = {{"lr", "0.0003"},   {"note", "best of all"},
+                                                  {"who", "me"},      {"empty", ""},
+                                                  {"release", "1.1"}, {"my,lr", "1"}};
 const Subject kSubject{
     .step = 100, .steps = 12, .bytes = 5'000'000'000, .metrics = &kMetrics, .tags = &kTags};
 
@@ -39,13 +40,17 @@ TEST(Condition, ComparesNumbers) {
   }
 }
 
-TEST(Condition, ComparesTagsAsNumbersOrAsTexts) {
-  for (const char* text : {"tag.lr=3e-4", "tag.lr<1e-3", "tag.lr!=1", "tag.who=me", "tag.who!=you",
-                           "tag.note='best of all'", "tag.empty=''", "tag.lr!=high"}) {
+TEST(Condition, EqualityOfTagsIsOfTextsAndOrderIsOfNumbers) {
+  for (const char* text :
+       {"tag.lr=0.0003", "tag.lr<1e-3", "tag.lr<=3e-4", "tag.lr>=3e-4", "tag.lr!=1", "tag.who=me",
+        "tag.who!=you", "tag.note='best of all'", "tag.empty=''", "tag.lr!=high", "tag.lr!=3e-4",
+        "tag.release=1.1", "tag.release='1.1'", "tag.release!=1.10", "tag.release<=1.10"}) {
     EXPECT_TRUE(holds(text)) << text;
   }
-  for (const char* text : {"tag.lr>3e-4", "tag.who=you", "tag.who<you", "tag.who>=me", "tag.who<1",
-                           "tag.lr=high", "tag.note=best"}) {
+  for (const char* text :
+       {"tag.lr>3e-4", "tag.lr=3e-4", "tag.who=you", "tag.who<you", "tag.who>=me", "tag.who<1",
+        "tag.lr=high", "tag.note=best", "tag.release=1.10", "tag.release==1.10",
+        "tag.release='1.10'", "tag.release!='1.1'", "tag.release<'2'"}) {
     EXPECT_FALSE(holds(text)) << text;
   }
 }
@@ -58,11 +63,12 @@ TEST(Condition, WhatIsNotThereFulfilsNothing) {
 }
 
 TEST(Condition, AllOfThemMustHold) {
-  EXPECT_TRUE(holds("loss<0.2 and tag.lr=3e-4 and step>=100"));
-  EXPECT_FALSE(holds("loss<0.2 and tag.lr=3e-4 and step>100"));
+  EXPECT_TRUE(holds("loss<0.2 and tag.lr<=3e-4 and step>=100"));
+  EXPECT_FALSE(holds("loss<0.2 and tag.lr<=3e-4 and step>100"));
   EXPECT_FALSE(holds("loss>0.2 and step=100"));
   EXPECT_TRUE(holds("  loss  <  0.2\tand\nstep = 100  "));
   EXPECT_TRUE(holds("'two words'=1 and \"two words\"<2"));
+  EXPECT_TRUE(holds("\"metric.two words\"=1 and 'tag.my,lr'=1")) << "all of a name is in quotes";
   EXPECT_TRUE(holds("'and'=2 and and=2")) << "a metric may have any name";
 }
 
@@ -71,6 +77,7 @@ TEST(Condition, AnErrorSaysWhere) {
       {"", "at character 1: a name should be here, not the end"},
       {"loss", "at character 5: one of < <= > >= = != should be here, not the end"},
       {"loss<", "at character 6: a value should be here, not the end"},
+      {"metric.'two words'=1", "at character 1: 'metric.' names nothing"},
       {"loss<<0.2", "at character 5: one of < <= > >= = != should be here, not '<<'"},
       {"loss<low", "at character 6: a number should be here, not 'low'"},
       {"loss<0.2x", "at character 6: a number should be here, not '0.2x'"},
