@@ -133,6 +133,15 @@ TEST_F(LsTree, TheCheckpointsOfOneRunAreChosenAndSortedLikewise) {
   EXPECT_EQ(call({"ls", (tree_ / "b").string(), "--where", "loss<0"}).out, "no checkpoints\n");
 }
 
+TEST_F(LsTree, AnEmptyConditionOrKeyIsNotOneThatWasNotGiven) {
+  const Answer none = call({"ls", tree_.string(), "--where", ""});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.err.find("at character 1: a name should be here, not the end"), std::string::npos)
+      << none.err;
+  EXPECT_EQ(call({"ls", tree_.string(), "--sort", ""}).code, 2);
+  EXPECT_EQ(call({"ls", tree_.string(), "--where=step=1", "--where=step=2"}).code, 2);
+}
+
 TEST_F(LsTree, ABadConditionIsAUsageErrorWithItsPlace) {
   for (const std::string& place : {tree_.string(), (tree_ / "b").string()}) {
     const Answer answer = call({"ls", place, "--where", "loss<<0.2"});

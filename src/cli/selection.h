@@ -11,9 +11,10 @@
 
 namespace deepfreeze {
 
+// Each option once at most; an empty one is wrong, and not one that was not given.
 struct SelectionArguments {
-  std::string where;
-  std::string sort;
+  std::vector<std::string> where;
+  std::vector<std::string> sort;
   bool reverse = false;
 };
 void add_selection(Verb& verb, SelectionArguments& arguments);
