@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/bounded_queue.h"
-#include "base/clock.h"
 #include "base/cores.h"
 #include "base/named_threads.h"
 #include "base/try.h"
@@ -46,7 +45,7 @@ std::size_t faults_of(const RunListing& listing) {
 
 Result<CataloguedRun> read_run_at(const std::filesystem::path& path, UseIndex use) {
   DF_TRY(const auto vfs, open_vfs(path.string()));
-  if (use == UseIndex::kYes) return look_up(*vfs, wall_micros());
+  if (use == UseIndex::kYes) return look_up(*vfs);
   DF_TRY(const RunListing listing, read_run(*vfs));
   return catalogued(listing);
 }

@@ -3,9 +3,12 @@
 //  1  The index is read, and the key calculated anew from the files' stamps. If both are equal, the
 //     rest of the index is decoded: it is the answer. Anybody may have written it, so that its size
 //     and what it decodes to are bounded by what is listed in the directory.
-//  2  Otherwise the run is read, between two calculations of the key.
-//  3  If both are equal, and no file has changed in the last moments, the index is written under a
-//     temporary name and renamed. A failure of this is nobody's business.
+//  2  Otherwise the run is read, between two calculations of the key without tags. The key that
+//  will
+//     be written is calculated before the second: it has no change that the second does not show.
+//  3  If both are equal, the index is written under a temporary name. That file has the time by the
+//     file system's own clock: if no other file has changed in the last moments, it is renamed. A
+//     failure of this is nobody's business.
 #include "inspect/run_index.h"
 
 #include <fmt/format.h>
@@ -34,7 +37,7 @@ constexpr std::int64_t kNanosPerMicro = 1000;
 
 struct Key {
   std::string text;
-  std::int64_t changed_micros = std::numeric_limits<std::int64_t>::min();  // of the newest file
+  std::int64_t changed_micros = 0;  // of the newest file
 };
 
 // Collects the stamps of the files that a listing depends on.
@@ -103,7 +106,7 @@ class KeyMaker {
   Vfs& vfs_;
   fmt::memory_buffer text_;
   std::string path_;  // kept for its memory
-  std::int64_t changed_micros_ = std::numeric_limits<std::int64_t>::min();
+  std::int64_t changed_micros_ = 0;
 };
 
 Result<Key> key_of(Vfs& vfs, const TagNumbers& tags) { return KeyMaker(vfs).make(tags); }
@@ -370,12 +373,21 @@ Result<CataloguedRun> recall(Vfs& vfs) {
   return std::move(index.run);
 }
 
+// Whether the file was written later than that. Our own clock may be another one than the file
+// system's.
+Status check_later(Vfs& vfs, std::string_view name, std::int64_t than_micros) {
+  DF_TRY(const Stamp stamp, vfs.stamp(name));
+  if (stamp.changed_nanos / kNanosPerMicro > than_micros) return {};
+  return fail(ErrorCode::kBusy, "the run has changed just now");
+}
+
 // Step 3, without a sync.
-Status write_index(Vfs& vfs, std::string_view text) {
+Status write_index(Vfs& vfs, std::string_view text, std::int64_t later_than_micros) {
   const std::string temporary = fmt::format("{}.{}.tmp", kIndexFile, hex64(random_id()));
   DF_TRY(auto file, vfs.create(temporary, Access::kBuffered));
   Status written = file->write_at(0, std::as_bytes(std::span(text)));
   if (written) written = file->close();
+  if (written) written = check_later(vfs, temporary, later_than_micros);
   if (written) written = vfs.rename_replacing(temporary, kIndexFile);
   if (!written) std::ignore = vfs.remove_file(temporary);
   return written;
@@ -391,22 +403,21 @@ Result<RunIndex> decode_index(std::string_view text) {
   return index;
 }
 
-Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros) {
+Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t settled_micros) {
   if (auto known = recall(vfs)) return known;
   const auto before = key_of(vfs, {});
   DF_TRY(const RunListing listing, read_run(vfs));
   CataloguedRun run = catalogued(listing);
   if (!before || run.faults > 0 || !is_plain(listing)) return run;
-  const auto after = key_of(vfs, {});
-  if (!after || after->text != before->text) return run;
   RunIndex index{.key = {}, .tag_numbers = tag_numbers_of(listing), .run = run};
   const auto key = key_of(vfs, index.tag_numbers);
-  if (!key || key->changed_micros + kSettledMicros >= now_micros) return run;
+  const auto after = key_of(vfs, {});
+  if (!key || !after || after->text != before->text) return run;
   index.key = key->text;
   const std::string text = encode_index(index);
   const auto entries = vfs.list("");
   if (!entries || !fits(run) || text.size() > index_bytes_max(entries->size())) return run;
-  std::ignore = write_index(vfs, text);
+  std::ignore = write_index(vfs, text, key->changed_micros + settled_micros);
   return run;
 }
 

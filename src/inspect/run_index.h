@@ -16,11 +16,12 @@
 
 namespace deepfreeze {
 
-// Takes the index, or reads the run. Then the index is written anew, if the run has no faults, no
-// attempt without an outcome, and has not changed for kSettledMicros: two changes within one tick
-// of the file system's clock look the same.
-[[nodiscard]] Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t now_micros);
+// Two changes within one tick of the file system's clock look the same.
 inline constexpr std::int64_t kSettledMicros = 3'000'000;
+
+// Takes the index, or reads the run. Then the index is written anew, if the run has no faults, no
+// attempt without an outcome, and has not changed for `settled_micros` by the file system's clock.
+[[nodiscard]] Result<CataloguedRun> look_up(Vfs& vfs, std::int64_t settled_micros = kSettledMicros);
 
 // The number of the record of tags, by the directory's name, of each attempt that has one.
 using TagNumbers = std::map<std::string, std::uint64_t>;
