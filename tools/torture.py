@@ -290,7 +290,8 @@ RUNS = (
         "kills",
         "processes killed at every fail point on every way that leads there, and at any moment",
         (PYTHON, "-m", "tests.chaos.kills", "--kills", "1000"),
-        r"(?m)^(?:(?:kills|fail points|restored|checkpoints|linked|faults|later passes) |LEFT OUT).*",
+        r"(?m)^(?:(?:kills|fail points|restored|checkpoints|linked|faults|later passes) "
+        r"|LEFT OUT).*",
         seconds_max=6 * HOUR,
     ),
     Run(

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kStem = "tags-";
 constexpr std::string_view kEnding = ".json";
 
-// Such a name could not be written in a condition of `ls --where`, nor given as NAME=VALUE.
+// A name with one could not be written in a condition of `ls --where`, nor given as NAME=VALUE.
 bool is_refused_in_name(char c) {
   return static_cast<unsigned char>(c) <= ' ' || c == 0x7f ||
          std::string_view("=<>!\"'").find(c) != std::string_view::npos;

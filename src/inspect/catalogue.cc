@@ -63,7 +63,7 @@ void read_row(CatalogueRow& row, UseIndex use) {
   }
 }
 
-// Those who wait for rows are joined, so they must end however this function is left.
+// Threads that wait for rows are joined, so they must end however this function is left.
 class CloseAtEnd {
  public:
   explicit CloseAtEnd(BoundedQueue<CatalogueRow*>& queue) : queue_(queue) {}

@@ -82,7 +82,7 @@ bool link_file(const CopyRequest& request, const RunListing& there) {
   const std::vector<const Manifest*> sources = attempts_with(request, there);
   const std::vector<Copy> copies = copies_of(request, sources);
   if (copies.empty() || (copies.size() == 1 && copies.front().attempts > 1)) return false;
-  // Of two the one that is not the newest's.
+  // The one of two that is not the newest's.
   const auto fewest = std::ranges::min_element(copies.rbegin(), copies.rend(), {}, &Copy::attempts);
   const Manifest& source = *fewest->source;
   if (!has_sealed_file(request.to.view(), source, request.file)) return false;
