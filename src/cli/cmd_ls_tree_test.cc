@@ -133,6 +133,22 @@ TEST_F(LsTree, TheCheckpointsOfOneRunAreChosenAndSortedLikewise) {
   EXPECT_EQ(call({"ls", (tree_ / "b").string(), "--where", "loss<0"}).out, "no checkpoints\n");
 }
 
+// A path that is too long, since nothing else keeps root from a directory.
+TEST_F(LsTree, ADirectoryThatCantBeReadHasALineWithTheError) {
+  fs::path deep = tree_ / "x";
+  for (int i = 0; i < 19; ++i) deep /= std::string(207, 'd');
+  fs::create_directories(deep);
+  const std::string longer(255, 'x');
+  fs::rename(tree_ / "x", tree_ / longer);
+  const json runs = listed();
+  ASSERT_EQ(runs.size(), 5U);
+  EXPECT_TRUE(std::string(runs[4]["run"]).starts_with(longer));
+  EXPECT_TRUE(runs[4].contains("error")) << runs[4];
+  const Answer table = call({"ls", tree_.string()});
+  EXPECT_TRUE(table.says("can't be read") && table.says("File name too long")) << table.out;
+  fs::rename(tree_ / longer, tree_ / "x");
+}
+
 TEST_F(LsTree, AnEmptyConditionOrKeyIsNotOneThatWasNotGiven) {
   const Answer none = call({"ls", tree_.string(), "--where", ""});
   EXPECT_EQ(none.code, 2);

@@ -92,9 +92,14 @@ Result<std::vector<CatalogueRow>> read_rows(const std::filesystem::path& tree, U
     if (one.empty()) break;
     others.push_back(std::move(one.front()));
   }
-  const Status found = find_each_run(tree, [&](const std::filesystem::path& path) {
-    waiting.push(&rows.emplace_back(CatalogueRow{.path = path}));
-  });
+  const Status found = find_each_run(
+      tree,
+      [&](const std::filesystem::path& path) {
+        waiting.push(&rows.emplace_back(CatalogueRow{.path = path}));
+      },
+      [&](const std::filesystem::path& path, const Error& error) {
+        rows.push_back({.path = path, .run = std::unexpected(error)});
+      });
   waiting.close();
   read();
   others.clear();  // joined: their rows can be seen now

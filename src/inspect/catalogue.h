@@ -52,7 +52,8 @@ struct CatalogueRow {
   std::filesystem::path path;
   Result<CataloguedRun> run = CataloguedRun{};  // the error says why it can't be read
 };
-// The directory itself if it is a run, and all runs below it, as find_runs() gives them. Errors:
+// The directory itself if it is a run, and all runs below it, in the order of find_runs(). A
+// directory that can't be looked into has a row with the error, since runs may lie below. Errors:
 // those of find_runs(), and kNoSpace if memory is short; of a row, too.
 [[nodiscard]] Result<std::vector<CatalogueRow>> read_catalogue(const std::filesystem::path& tree,
                                                                UseIndex use);

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/log.h"
 #include "base/try.h"
 #include "format/names.h"
 #include "manifest/record_file.h"
@@ -46,10 +47,15 @@ Result<Looked> look_into(const fs::path& directory) {
   return looked;
 }
 
+// Removed, or replaced by a file, since its name was listed.
+bool is_gone(const Error& error) {
+  return error.code() == ErrorCode::kNotFound || error.os_errno() == ENOTDIR;
+}
+
 class Walk {
  public:
-  Walk(const std::function<void(const fs::path&)>& on_run, std::size_t runs_max)
-      : on_run_(on_run), runs_max_(runs_max) {}
+  Walk(const OnRun& on_run, const OnUnread& on_unread, std::size_t runs_max)
+      : on_run_(on_run), on_unread_(on_unread), runs_max_(runs_max) {}
 
   // False: there are too many.
   bool visit(const fs::path& directory, const Looked& looked, int depth) {
@@ -59,13 +65,17 @@ class Walk {
     return std::ranges::all_of(looked.folders, [&](const std::string& name) {
       const fs::path below = directory / name;
       const auto next = look_into(below);
-      // If not: it is not ours to read, or was deleted meanwhile.
-      return !next || visit(below, *next, depth + 1);
+      if (next) return visit(below, *next, depth + 1);
+      if (is_gone(next.error())) return true;
+      if (++count_ > runs_max_) return false;
+      on_unread_(below, next.error());
+      return true;
     });
   }
 
  private:
-  const std::function<void(const fs::path&)>& on_run_;
+  const OnRun& on_run_;
+  const OnUnread& on_unread_;
   std::size_t runs_max_;
   std::size_t count_ = 0;
 };
@@ -77,22 +87,26 @@ bool is_run_directory(const fs::path& directory) {
   return looked && looked->is_run;
 }
 
-Status find_each_run(const fs::path& directory, const std::function<void(const fs::path&)>& on_run,
+Status find_each_run(const fs::path& directory, const OnRun& on_run, const OnUnread& on_unread,
                      std::size_t runs_max) {
   const auto looked = look_into(directory);
   if (!looked && looked.error().os_errno() == ENOTDIR) {
     return fail(ErrorCode::kNotFound, looked.error().message(), ENOTDIR);
   }
   if (!looked) return std::unexpected(looked.error());
-  if (Walk(on_run, runs_max).visit(directory, *looked, 0)) return {};
+  if (Walk(on_run, on_unread, runs_max).visit(directory, *looked, 0)) return {};
   return fail(ErrorCode::kInvalidArgument, fmt::format("{}: more than {} runs; name a smaller tree",
                                                        directory.string(), runs_max));
 }
 
 Result<std::vector<fs::path>> find_runs(const fs::path& directory, std::size_t runs_max) {
   std::vector<fs::path> found;
-  DF_TRY_VOID(
-      find_each_run(directory, [&](const fs::path& run) { found.push_back(run); }, runs_max));
+  DF_TRY_VOID(find_each_run(
+      directory, [&](const fs::path& run) { found.push_back(run); },
+      [](const fs::path&, const Error& error) {
+        log_warning(error.message() + ": runs below it are not found");
+      },
+      runs_max));
   return found;
 }
 

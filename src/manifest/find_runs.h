@@ -19,15 +19,19 @@ inline constexpr int kRunsDepthMax = 32;
 
 // The directory itself, if it is a run, and every run below it, runs in the directories of other
 // runs included; sorted by path, each as `directory` and a path below it. Follows no symbolic link,
-// and looks into no attempt and no directory whose name begins with a dot. Directories that can't
-// be read are left out. kNotFound: it is no directory; kInvalidArgument: more than `runs_max`.
+// and looks into no attempt and no directory whose name begins with a dot. A warning names each
+// directory that can't be read. kNotFound: it is no directory; kInvalidArgument: more than
+// `runs_max`.
 [[nodiscard]] Result<std::vector<std::filesystem::path>> find_runs(
     const std::filesystem::path& directory, std::size_t runs_max = kRunsFoundMax);
 
-// The same, for a caller that begins with the first run while others are looked for. If there are
-// too many, `on_run` was called with as many as there may be.
-[[nodiscard]] Status find_each_run(const std::filesystem::path& directory,
-                                   const std::function<void(const std::filesystem::path&)>& on_run,
-                                   std::size_t runs_max = kRunsFoundMax);
+using OnRun = std::function<void(const std::filesystem::path&)>;
+using OnUnread = std::function<void(const std::filesystem::path&, const Error&)>;
+
+// The same, for a caller that begins with the first run while others are looked for. `on_unread`
+// gets what can't be read, in the same order: runs may lie below. It counts as a run. If there are
+// too many, as many as there may be were given.
+[[nodiscard]] Status find_each_run(const std::filesystem::path& directory, const OnRun& on_run,
+                                   const OnUnread& on_unread, std::size_t runs_max = kRunsFoundMax);
 
 }  // namespace deepfreeze

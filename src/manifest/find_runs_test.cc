@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 
+#include "base/log.h"
 #include "support/code_of.h"
 
 namespace deepfreeze::find_runs_test {
@@ -90,6 +92,37 @@ TEST_F(FindRuns, DepthIsBounded) {
   file(deep / "deepfreeze.json");
   file(deep / "d/deepfreeze.json");
   EXPECT_EQ(found(), Names{deep.string()});
+}
+
+// Nothing keeps root from a directory, but a path that is too long.
+TEST_F(FindRuns, ADirectoryThatCantBeReadIsTold) {
+  fs::path deep = "x";
+  for (int i = 0; i < 19; ++i) deep /= std::string(207, 'd');
+  file("a/deepfreeze.json");
+  file(deep / "deepfreeze.json");
+  const fs::path longer = tree_ / std::string(255, 'x');
+  fs::rename(tree_ / "x", longer);
+  std::vector<fs::path> runs;
+  std::vector<int> errors;
+  const auto find = [&](std::size_t runs_max) {
+    return find_each_run(
+        tree_, [&](const fs::path& run) { runs.push_back(run); },
+        [&](const fs::path& path, const Error& error) {
+          EXPECT_TRUE(path.string().starts_with(longer.string()));
+          errors.push_back(error.os_errno());
+        },
+        runs_max);
+  };
+  EXPECT_TRUE(find(2));
+  EXPECT_EQ(runs, std::vector<fs::path>{tree_ / "a"});
+  EXPECT_EQ(errors, std::vector<int>{ENAMETOOLONG});
+  EXPECT_EQ(code_of(find(1)), ErrorCode::kInvalidArgument);
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  EXPECT_EQ(find_runs(tree_)->size(), 1U);
+  set_log_sink({});
+  EXPECT_EQ(lines.size(), 1U);
+  fs::rename(longer, tree_ / "x");
 }
 
 TEST_F(FindRuns, TooManyAreAnError) {
