@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/hex.h"
+#include "base/try.h"
 #include "codec/crc32c.h"
 #include "format/little_endian.h"
 
