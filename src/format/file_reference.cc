@@ -12,7 +12,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::string_view kMark = "DFrefers";
+constexpr std::string_view kReferenceMark = "DFrefers";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kNameBytesAt = 12;
@@ -49,13 +49,13 @@ std::optional<std::string_view> stem_of_shared(std::string_view name) {
 }
 
 bool has_reference_mark(std::span<const std::byte> first_bytes) {
-  return has_mark(first_bytes, 0, kMark);
+  return has_mark(first_bytes, 0, kReferenceMark);
 }
 
 std::string encode_reference(std::string_view name) {
   std::string page(kReferenceBytes, '\0');
   const auto bytes = std::as_writable_bytes(std::span(page));
-  put_mark(bytes, 0, kMark);
+  put_mark(bytes, 0, kReferenceMark);
   put_number(bytes, kVersionAt, kReferenceVersion);
   put_number(bytes, kNameBytesAt, static_cast<std::uint32_t>(name.size()));
   put_mark(bytes, kNameAt, name);

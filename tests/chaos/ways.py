@@ -96,6 +96,11 @@ def three_steps(case: Case) -> None:
     case.live(steps=3)
 
 
+def shared_steps(case: Case) -> None:
+    """The last two have a file of an earlier one, so that a tier can link it."""
+    case.live(steps=6, keep=2 * STEPS)
+
+
 def all_kept(case: Case) -> None:
     case.live(keep=2 * STEPS)
 
@@ -160,7 +165,7 @@ WAYS = {
     ),
     "repair": Way(damaged_manifest, ("repair.",), program=("doctor", "--repair")),
     "scrub": Way(three_steps, ("scrub.",), program=("scrub",)),
-    "flush": Way(three_steps, ("tier.", "flush."), program=("flush", "{run}-far")),
+    "flush": Way(shared_steps, ("tier.", "flush."), program=("flush", "{run}-far")),
     "tag": Way(three_steps, ("tag.",), program=("tag@latest", "kept=yes")),
     "fork": Way(three_steps, ("fork.",), program=("fork", "{run}-fork")),
 }
