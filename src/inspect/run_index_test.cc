@@ -202,7 +202,7 @@ TEST_F(RunIndexOnDisk, AnIndexThatAsksForMoreThanTheDirectoryHasCountsForNothing
 
 TEST_F(RunIndexOnDisk, IsNotMadeOfARunForWhichItWouldBeTooLarge) {
   give(2, {{"a", std::string(kTagValueBytesMax, 'x')}, {"b", std::string(kTagValueBytesMax, 'x')}});
-  for (std::uint64_t step : {1, 3, 4}) {
+  for (const std::uint64_t step : {1U, 3U, 4U}) {
     Tags tags;
     for (char c = 'a'; c < 'g'; ++c) tags[{c}] = std::string(kTagValueBytesMax, 'x');
     give(step, tags);
