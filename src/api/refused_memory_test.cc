@@ -218,7 +218,7 @@ struct OneRanksRefusal {
 };
 
 TEST_F(RefusedMemoryTest, OfOneRanksWorkerIsEveryRanksErrorAndTheNextIsSaved) {
-  constexpr int kStride = 5;
+  constexpr int kStride = 3;
   std::atomic<int> failed = 0;
   int losses = 0;
   for (int at = 1; at < 20 * kStride && !HasFailure(); at += kStride) {

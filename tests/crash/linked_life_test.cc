@@ -38,6 +38,7 @@ namespace deepfreeze::linked_life_test {
 namespace {
 
 constexpr std::size_t kStates = DF_LINK_STATES;  // fewer under a sanitizer
+constexpr std::size_t kStatesToCount = 1'000;
 constexpr std::size_t kImagesMax = 60;
 constexpr std::size_t kFloats = 400;
 constexpr std::uint64_t kOperationsMax = 600;
@@ -384,6 +385,7 @@ TEST_F(LinkedLife, NoPowerCutTakesAFileFromAStepThatIsListed) {
             << " are in forks without a parent; " << counts_.forks << " forks, "
             << counts_.refreshes << " copies written anew\n";
   EXPECT_GT(counts_.shared, states / 10) << "few links were tried";
+  if (states < kStatesToCount) return;  // under a sanitizer: too few lives to tell
   EXPECT_GT(counts_.orphans, states / 100) << "few parents were deleted";
   EXPECT_GT(counts_.refreshes, states / 1'000) << "few copies were written anew";
 }
