@@ -254,8 +254,8 @@ struct FaultInfo {
                                                      const std::filesystem::path& run);
 
 // Sets and removes tags of an existing checkpoint; durable on return. They lie over those of the
-// save, which can't be removed, and while it has any the checkpoint is kept, whatever Options::keep
-// says. kNotFound: it was deleted, or was given no such tag; kInvalidArgument: a name with white
+// save, which can't be removed. A checkpoint that has any is kept, even against Options::keep.
+// kNotFound: it was deleted, or was given no such tag; kInvalidArgument: a name with white
 // space, quotes or one of "=<>!", or too long.
 [[nodiscard]] Result<CheckpointInfo> tag_checkpoint(const CheckpointInfo& info,
                                                     const std::map<std::string, std::string>& set,

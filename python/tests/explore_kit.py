@@ -49,7 +49,7 @@ def numbers_of(cache: Path, run: Path) -> RunNumbers:
 
 
 def contents(run: Path) -> dict[str, tuple[int, int, int]]:
-    """What a write to any file or directory of a run would change, by path."""
+    """Stamps that a write to any file or directory of a run would change, by path."""
     found = {}
     for path in (run, *run.rglob("*")):
         status = path.lstat()

@@ -336,7 +336,7 @@ def test_modules_can_be_one_script() -> None:
 
 
 def by_node(folder: Path, script: str) -> Any:
-    """What a script that imports the page's modules prints, as JSON."""
+    """The output, from JSON, of a script that imports the page's modules."""
     for name in page_files.MODULES:
         (folder / name).write_text(page_files.text_of(name), encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}')

@@ -205,7 +205,7 @@ struct LsArguments {
   bool no_index = false;
 };
 
-// An attempt and what a condition needs beside it.
+// An attempt and the facts that a condition needs beside it.
 struct Listed {
   AttemptState attempt;
   Tags tags;

@@ -135,7 +135,7 @@ std::string state_text(const Line& line, std::int64_t now) {
   return text;
 }
 
-// Without metrics and what follows them.
+// The cells before the metrics.
 std::vector<std::string> first_cells(const Line& line, const std::string& absolute_tree) {
   if (line.run == nullptr) return {line.name, "", "", "", ""};
   return {line.name, line.run->run_id, parent_text(*line.run, absolute_tree),

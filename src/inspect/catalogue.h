@@ -1,5 +1,5 @@
-// Many runs at a glance: what a list of them shows of each. Runs are read as they are; an index in
-// each run's directory only makes that faster (run_index.h). Any thread.
+// Many runs at a glance: the facts about each that a list of them shows. Runs are read as they are;
+// an index in each run's directory only makes that faster (run_index.h). Any thread.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@
 
 namespace deepfreeze {
 
-// The facts that a condition is about: a checkpoint, and what is listed with it. Borrows.
+// The facts that a condition is about: a checkpoint, and facts that are listed with it. Borrows.
 struct Subject {
   std::uint64_t step = 0;
   std::uint64_t steps = 0;  // checkpoints of its run

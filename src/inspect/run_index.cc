@@ -1,11 +1,11 @@
 // Looking a run up.
 //
 //  1  The index is read, and the key calculated anew from the files' stamps. If both are equal, the
-//     rest of the index is decoded: it is the answer. Anybody may have written it, so that its size
-//     and what it decodes to are bounded by what is listed in the directory.
-//  2  Otherwise the run is read, between two calculations of the key without tags. The key that
-//  will
-//     be written is calculated before the second: it has no change that the second does not show.
+//     rest of the index is decoded: it is the answer. Anybody may have written it, so that its
+//     size, and the memory that it takes when it is decoded, are bounded by the names in the
+//     directory.
+//  2  Otherwise the run is read, between two calculations of the key without tags. The key of the
+//     new index is calculated before the second: it has no change that the second does not show.
 //  3  If both are equal, the index is written under a temporary name. That file has the time by the
 //     file system's own clock: if no other file has changed in the last moments, it is renamed. A
 //     failure of this is nobody's business.
@@ -119,7 +119,7 @@ TagNumbers tag_numbers_of(const RunListing& listing) {
   return numbers;
 }
 
-// Whatever is odd about a run is to be found anew each time, with its messages.
+// An oddity of a run is to be found anew each time, with its messages.
 bool is_plain(const RunListing& listing) {
   return std::ranges::all_of(
       listing.attempts, [](const AttemptState& attempt) { return attempt.manifest.has_value(); });
@@ -156,7 +156,7 @@ void write_metrics(JsonWriter& json, const CataloguedRun& run) {
   json.end_object();
 }
 
-// What a listing of so many names may need. A larger index is neither read nor written.
+// The most that a listing of so many names may need. A larger index is neither read nor written.
 std::uint64_t index_bytes_max(std::size_t entries) {
   return std::min(kIndexBytesMax, kIndexBytesBase + entries * kIndexBytesPerEntry);
 }
@@ -254,7 +254,7 @@ bool is_null(const JsonValue& value) {
          value.as_array() == nullptr && value.as_object() == nullptr;
 }
 
-// What a short text may ask for: each step has copies of its tags and of its metrics' names.
+// Memory that a short text may ask for: each step has copies of its tags and its metrics' names.
 class Room {
  public:
   explicit Room(std::size_t steps) : left_(index_bytes_max(steps)) {}

@@ -1,8 +1,8 @@
-// .deepfreeze-index: what a catalogue shows of a run, kept in the run's directory, so that the next
-// one need not read every manifest. It is a hint: it counts only if every record that it was made
-// from is still the same file, by inode, size and time of change; without it, or with one that is
-// damaged or of another run, the run is read. It is replaced whole and never synced, and a
-// directory that can't be written has none. Any thread.
+// .deepfreeze-index: the facts about a run that a catalogue shows, kept in the run's directory, so
+// that the next one need not read every manifest. It is a hint: it counts only if every record that
+// it was made from is still the same file, by inode, size and time of change; without it, or with
+// one that is damaged or of another run, the run is read. It is replaced whole and never synced,
+// and a directory that can't be written has none. Any thread.
 #pragma once
 
 #include <cstdint>

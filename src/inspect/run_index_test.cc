@@ -168,7 +168,7 @@ TEST_F(RunIndexOnDisk, DamagedStaleOrForeignItCountsForNothing) {
   EXPECT_EQ(look(), truth()) << "an older one, put back";
 }
 
-// Anybody who may write to the directory can make one with the right key.
+// A process that may write to the directory can make one with the right key.
 TEST_F(RunIndexOnDisk, AnIndexThatAsksForMoreThanTheDirectoryHasCountsForNothing) {
   look();
   const RunIndex good = decode_index(index_text()).value();

@@ -30,7 +30,7 @@ struct TagChange {
 // Changes the given tags of a committed checkpoint; durable on return, together with those that
 // other processes give meanwhile. kNotFound: the checkpoint was deleted, or has no such tag to
 // remove. kCorrupt: its present tags are not known, or their record has the highest number of all.
-// kInvalidArgument: what check_tags() refuses, and tags that fit in no record.
+// kInvalidArgument: tags that check_tags() refuses, or that fit in no record.
 [[nodiscard]] Result<GivenTags> change_tags(Vfs& vfs, const Manifest& manifest,
                                             const TagChange& change);
 inline constexpr int kTagTriesMax = 100;

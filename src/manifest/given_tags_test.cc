@@ -250,7 +250,7 @@ TEST_F(GivenTagsOnDisk, TwoProcessesLoseNothingOfEachOther) {
     for (int others = 1; others <= 3; ++others) {
       const auto disk = disk_.clone();
       ASSERT_TRUE(fail_points::arm(std::string(point) + "=error:EIO"));
-      // The first process stops there, and its temporary file goes; what it placed stays.
+      // The first process stops there, and its temporary file goes; a record that it placed stays.
       EXPECT_FALSE(set(*disk, {{"first", "1"}}));
       fail_points::disarm();
       for (int i = 0; i < others; ++i) ASSERT_TRUE(set(*disk, {{std::to_string(i), "other"}}));

@@ -41,7 +41,7 @@ class PackedStream {
   // begins with a page. It may be empty: bytes that fill no page wait for the next one.
   void begin_chunk(std::span<std::byte> memory);
   void add_block(std::span<const std::byte> stored, std::uint32_t crc);
-  // kIo: the memory is not what the checksums of the blocks say.
+  // kIo: the memory does not have the checksums of the blocks.
   [[nodiscard]] Result<Piece> end_chunk();
 
   // The rest, with the index. The stream is over. Errors as of end_chunk().

@@ -115,7 +115,7 @@ TEST_F(PackedSnapshot, ABadIndexIsAFaultOfTheFile) {
   EXPECT_EQ(read(*both, "second"), save_.ranks[0][1].data);
 }
 
-// The size that a reader sees is that of the plain file, wherever the packed one ends.
+// The size that a reader sees is that of the plain file, even if the packed one is cut off.
 TEST_F(PackedSnapshot, ACutFileIsAFaultAlsoIfNoDataIsRead) {
   const std::uint64_t bytes = std::filesystem::file_size(far_file_);
   for (const std::uint64_t left : {bytes - 1, bytes * 2 / 3, kPackedLeadBytes + header_bytes_}) {

@@ -13,7 +13,7 @@ namespace deepfreeze {
 // Sorted by name, without "." and ".."; `path` is for messages. A symbolic link counts as a file.
 [[nodiscard]] Result<std::vector<DirEntry>> list_directory(UniqueFd directory,
                                                            std::string_view path);
-// The directory that the path names, of any name, for those who look for runs.
+// The directory that the path names, of any name: for a search for runs.
 [[nodiscard]] Result<std::vector<DirEntry>> list_directory(const std::filesystem::path& path);
 
 }  // namespace deepfreeze

@@ -64,8 +64,8 @@ class TierStore {
   // gone.
   [[nodiscard]] virtual Status link(std::string_view from, std::string_view to);
   // Whether a file that has no hard links here is kept in the shared directory, with a reference in
-  // each place where it would be (format/file_reference.h). Then the store is consistent: whoever
-  // looks after a call has returned sees its effect.
+  // each place where it would be (format/file_reference.h). Then the store is consistent: a
+  // look after a call has returned shows its effect.
   [[nodiscard]] virtual bool takes_references() const { return false; }
   // Makes all names in a directory durable, also those of other processes; "" is the root, which
   // has the names of the directories.

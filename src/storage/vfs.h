@@ -25,7 +25,7 @@ namespace deepfreeze {
 // How a file's bytes travel. Direct needs offset, size and address to be multiples of 4096.
 enum class Access : std::uint8_t { kBuffered, kDirect };
 
-// Tells a file from all others, whatever its names. The time is that of the last write: a number
+// Tells a file from all others, by any of its names. The time is that of the last write: a number
 // may be given again to a later file.
 struct FileId {
   std::uint64_t device = 0;

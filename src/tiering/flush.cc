@@ -11,7 +11,7 @@
 //     have died before it did.
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
-//  6  The files and the nearer manifest are there still, and what is referred to stays: a deletion
+//  6  The files and the nearer manifest are there still, and references lead to files: a deletion
 //     may have come in between, and an attempt that it has removed must not come back without its
 //     files.
 #include "tiering/flush.h"

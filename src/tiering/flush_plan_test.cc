@@ -65,7 +65,7 @@ TEST(FlushPlan, ATierThatKeepsEverythingWaitsForAll) {
   EXPECT_EQ(held({tier({1, 2, 3}), tier({})}, 0), (Steps{1, 2, 3}));
 }
 
-// A tag keeps the near copy. The tier, which does not know of it, would delete what it is sent.
+// A tag keeps the near copy. The tier, which does not know of it, would delete the copy.
 TEST(FlushPlan, ATagOnANearerCopyIsNoReasonToSendIt) {
   std::vector<TierSeen> tiers = {tier({1, 2, 3}), tier({2, 3}, last(2))};
   listing_of(tiers[0]).attempts.front().given = GivenTags{.tags = {{"release", "1.0"}}};

@@ -1,5 +1,5 @@
-// Power cuts while checkpoints share files, are forked, and their parent is deleted: whatever a cut
-// leaves, no file of a listed step is gone, each has its own bytes, and an acknowledged step or
+// Power cuts while checkpoints share files, are forked, and their parent is deleted: behind every
+// cut no file of a listed step is gone, each has its own bytes, and an acknowledged step or
 // fork is there unless newer ones replaced it.
 //
 // DEEPFREEZE_LINK_STATES says how many disks are checked in all; DEEPFREEZE_LINK_SEED replays one
@@ -183,7 +183,8 @@ Status remove_tree(Vfs& disk, const std::string& directory) {
   return disk.remove_dir(directory);
 }
 
-// The users of one disk until its power is cut: a trainer, and somebody who forks and deletes runs.
+// The users of one disk until its power is cut: a trainer, and a person that forks and deletes
+// runs.
 class Users {
  public:
   Users(SimDisk& disk, std::list<SharedRun>& runs, States& states, std::mt19937_64& random)

@@ -8,7 +8,7 @@ from typing import Any
 
 from deepfreeze import _core
 
-# What may be raised by a record or a tree of values whose contents are not as they should be.
+# Errors that a record or a tree of values raises if its contents are not as they should be.
 ODD = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
