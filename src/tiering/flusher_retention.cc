@@ -80,8 +80,12 @@ void Flusher::collect_far(const Round& round) {
   const auto collected =
       collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
   if (collected && !collected->removed.empty()) {
+    RunListing rest = *there;
+    std::erase_if(rest.attempts, [&](const AttemptState& attempt) {
+      return is_among(collected->removed, attempt.name);
+    });
     worker.is_swept = false;
-    sweep(worker, RunListing{});
+    sweep(worker, rest);
   }
   if (std::exchange(worker.is_far_told, !collected) || collected) return;
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());

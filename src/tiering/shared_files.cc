@@ -36,7 +36,10 @@ bool is_same_file(const Manifest& a, const ManifestFile& in_a, const Manifest& b
          origin_of(a, in_a) == origin_of(b, in_b);
 }
 
-// The attempts of the tier that have the file, newest first.
+// Each costs an open on the tier.
+constexpr std::size_t kLinkSourcesMax = 8;
+
+// The newest attempts of the tier that have the file, newest first.
 std::vector<const Manifest*> attempts_with(const CopyRequest& request, const RunListing& there) {
   std::vector<const Manifest*> found;
   for (const AttemptState& attempt : there.attempts) {
@@ -48,6 +51,7 @@ std::vector<const Manifest*> attempts_with(const CopyRequest& request, const Run
   }
   std::ranges::sort(found,
                     [](const Manifest* a, const Manifest* b) { return older(b->point, a->point); });
+  found.resize(std::min(found.size(), kLinkSourcesMax));
   return found;
 }
 
@@ -190,9 +194,12 @@ Status secure_reference(const CopyRequest& request, const CopySettings& settings
 
 Status retire_referred(TierStore& store, std::string_view name) {
   if (!store.takes_references()) return {};
-  DF_TRY(const std::optional<std::string> referred, referred_file(store.view(), name));
-  if (!referred) return {};
-  return put_text(store, *referred + std::string(kRetiredMark), "", IfTaken::kReplace);
+  const auto referred = referred_file(store.view(), name);
+  const ErrorCode code = referred ? ErrorCode::kInternal : referred.error().code();
+  if (code == ErrorCode::kNotFound || code == ErrorCode::kCorrupt) return {};
+  if (!referred) return std::unexpected(referred.error());
+  if (!*referred) return {};
+  return put_text(store, **referred + std::string(kRetiredMark), "", IfTaken::kReplace);
 }
 
 namespace {

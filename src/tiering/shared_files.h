@@ -25,7 +25,7 @@ inline constexpr std::uint64_t kReferredBytesMin = 128U << 10U;
 [[nodiscard]] Status secure_reference(const CopyRequest& request, const CopySettings& settings);
 
 // No further attempt refers to the file that this name is a reference to, and no flush to a bad
-// copy. Nothing if it is no reference.
+// copy. Nothing if it is no reference, is missing, or does not verify.
 [[nodiscard]] Status retire_referred(TierStore& store, std::string_view name);
 
 // Deletes the files of the shared directory that no attempt refers to. Any number of processes may

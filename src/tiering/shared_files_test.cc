@@ -194,6 +194,11 @@ TEST_F(ReferredInAStore, AFileThatARestoreFoundBadIsNotUsedAgain) {
   ASSERT_EQ(text_of(flush(saved[0], *far.tier)), "");
   ASSERT_EQ(text_of(flush(saved[1], *far.tier)), "");
   ASSERT_EQ(text_of(retire_referred(*far.tier, cold_of(saved[0]))), "") << "it is no reference";
+  EXPECT_EQ(text_of(retire_referred(*far.tier, cold_of(saved[2]))), "") << "it is missing";
+  const std::string rotten = "step-000000000009-00000000000000bb/" + saved[0].files[1].name;
+  far.store->plant(rotten, std::string("DFrefers") + std::string(kReferenceBytes - 8, 'x'));
+  EXPECT_EQ(text_of(retire_referred(*far.tier, rotten)), "") << "so that it can be replaced";
+  ASSERT_TRUE(far.tier->view().remove_file(rotten));
   EXPECT_EQ(far.shared_keys(), 1U);
   ASSERT_EQ(text_of(retire_referred(*far.tier, cold_of(saved[1]))), "");
   ASSERT_EQ(text_of(flush(saved[2], *far.tier)), "");
