@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.cache import Cache
 from deepfreeze.exploring.discovering import runs_of
 from deepfreeze.exploring.runs import Run, read_runs
+from deepfreeze.exploring.server import PageServer
 from deepfreeze.exploring.statistics import RunNumbers
 
 State = dict[str, Any]
@@ -34,6 +38,19 @@ def weights(step: int, count: int = 3) -> State:
         "model": {f"layer{i}": random.standard_normal((4, 5)).astype("f4") for i in range(count)},
         "step": step,
     }
+
+
+@contextmanager
+def serving(made: Answers) -> Iterator[PageServer]:
+    """A server of the page on loopback, in a thread of its own."""
+    with PageServer(made) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def answers(cache: Path, *paths: Path) -> Answers:

@@ -6,20 +6,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from urllib.parse import quote
 
 import numpy as np
 import pytest
-from explore_kit import answers, named
+from explore_kit import answers, named, serving
 
 import deepfreeze as df
 from deepfreeze.exploring import single_file
 from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.opening import opened
-from deepfreeze.exploring.server import PageServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<img src=x onerror=document.title=1>"
@@ -42,18 +39,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Answers:
                     model["w"][3] = np.nan
                 ckpt.save(step, {"model": model, "note": EVIL}, metrics={"loss": 1 / step}).wait()
     return answers(folder / "cache", tree)
-
-
-@contextmanager
-def served(made: Answers) -> Iterator[PageServer]:
-    with PageServer(made) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def drawn(profile: Path, url: str) -> str:
@@ -99,7 +84,7 @@ def test_the_file_that_opens_the_browser_leads_to_the_page(
 ) -> None:
     texts: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: texts.append(drawn(tmp_path, url)))
-    with served(made) as server, opened(server.url):
+    with serving(made) as server, opened(server.url):
         assert "2</b><span>runs" in texts[0]
 
 
@@ -107,7 +92,7 @@ def test_the_served_page_draws_a_tensor_with_markup_for_a_name(
     made: Answers, tmp_path: Path
 ) -> None:
     fork = named(made.runs, EVIL)
-    with served(made) as server:
+    with serving(made) as server:
         key = quote(f"model.{EVIL}", safe="")
         text = drawn(tmp_path, f"{server.url}#/tensor/{fork.id}/{key}")
     assert "&lt;img src=x onerror=document.title=1&gt;</bdi></h1>" in text

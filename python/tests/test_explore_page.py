@@ -18,13 +18,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
-from explore_kit import answers, contents, save_all, weights
+from explore_kit import answers, contents, save_all, serving, weights
 
 import deepfreeze as df
 from deepfreeze.errors import CheckpointError
@@ -48,18 +47,6 @@ def served(tmp_path: Path) -> Iterator[PageServer]:
     save_all(tmp_path / "run", {1: weights(1)})
     with serving(answers(tmp_path / "cache", tmp_path / "run")) as server:
         yield server
-
-
-@contextmanager
-def serving(made: Answers) -> Iterator[PageServer]:
-    with PageServer(made) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def ask(

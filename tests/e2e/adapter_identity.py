@@ -29,6 +29,7 @@ import deepfreeze as df
 from examples.digest import seed_generators, training_digest
 
 from .command import announce_seed, conclude, make_parser, progress, scratch
+from .endings import faults_of_endings
 from .fork_server import Ended, Say, fork_and_run
 from .small_run import ForgetfulOptimizer, make_deterministic
 
@@ -189,14 +190,9 @@ class Tally:
     controls: dict[str, str] = field(default_factory=dict)
 
     def faults(self) -> list[str]:
-        faults = []
-        if self.identical != self.runs:
-            faults.append(f"{self.runs - self.identical} of {self.runs} runs ended differently")
-        if self.controls.get("nothing", self.reference) != self.reference:
-            faults.append("the control that forgets nothing ended differently")
-        for name in CONTROLS:
-            if self.controls.get(name, "") == self.reference:
-                faults.append(f"the control without {name} ended the same: the test has no power")
+        faults = faults_of_endings(
+            self.runs, self.identical, self.reference, self.controls, CONTROLS
+        )
         if self.lazy != self.saves:
             faults.append(f"only {self.lazy} of {self.saves} saves were captured behind training")
         if self.kills >= KILLS_THAT_SPREAD and self.kills_while_shared == 0:

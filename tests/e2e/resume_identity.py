@@ -21,6 +21,7 @@ from typing import Any
 import torch._dynamo  # noqa: F401  an optimizer's first use imports it: once, not in every child
 
 from .command import announce_seed, conclude, in_own_process, make_parser, progress, scratch
+from .endings import faults_of_endings
 from .fork_server import Ended, Say, fork_and_run
 from .small_run import MODES, STEPS, Ending, Order, train, train_without_checkpoints
 
@@ -65,14 +66,9 @@ class Tally:
     unfenced: Unfenced | None = None
 
     def faults(self) -> list[str]:
-        faults = []
-        if self.identical != self.runs:
-            faults.append(f"{self.runs - self.identical} of {self.runs} runs ended differently")
-        if self.controls.get("nothing", self.reference) != self.reference:
-            faults.append("the control that forgets nothing ended differently")
-        for name in CONTROLS:
-            if self.controls.get(name, "") == self.reference:
-                faults.append(f"the control without {name} ended the same: the test has no power")
+        faults = faults_of_endings(
+            self.runs, self.identical, self.reference, self.controls, CONTROLS
+        )
         if self.mode != "eager":
             faults += self._lazy_faults()
         if self.runs >= RUNS_THAT_SPREAD:
