@@ -4,6 +4,7 @@
 
 #include "format/records.h"
 #include "format/state_tree.h"
+#include "format/tree_text.h"
 #include "samples.h"
 #include "suite.h"
 
@@ -18,6 +19,20 @@ void check(benchmark::State& state, std::size_t node_count) {
   for (auto _ : state) {
     const Status checked = check_tree(tree);
     if (!checked) return refuse(state, checked.error());
+  }
+  count_items(state, node_count);
+}
+
+// As a member of a header, after a plain value has changed.
+void rewrite(benchmark::State& state, std::size_t node_count) {
+  const std::string tree = sample_of(node_count).request.objects;
+  auto last = write_tree(tree, kTreeBytesMax);
+  if (!last) return refuse(state, last.error());
+  last->tree.front() = ' ';
+  for (auto _ : state) {
+    const auto written = rewrite_tree(tree, *last, kTreeBytesMax);
+    if (!written) return refuse(state, written.error());
+    benchmark::DoNotOptimize(written->members.data());
   }
   count_items(state, node_count);
 }
@@ -64,6 +79,7 @@ void decode(benchmark::State& state, std::size_t file_count) {
 
 void add_records(const Suite& suite) {
   suite.add("tree/check", kNodes, check);
+  suite.add("tree/rewrite", kNodes, rewrite);
   suite.add("tree/walk", kNodes, walk);
   suite.add("manifest/encode", kFiles, encode);
   suite.add("manifest/decode", kFiles, decode);

@@ -15,6 +15,7 @@
 #include "format/header_text.h"
 #include "format/json_parts.h"
 #include "format/state_tree.h"
+#include "format/tree_text.h"
 #include "json/json_writer.h"
 
 namespace deepfreeze {
@@ -205,7 +206,7 @@ Result<EncodedHeader> encode_header(const HeaderParts& parts, const HeaderSums& 
 
 Result<EncodedHeader> encode_header(const ShardHeader& header) {
   DF_TRY_VOID(check_unique(header.entries));
-  DF_TRY(const TreeText tree, write_tree(header.tree, {.tree_bytes = kTreeBytesMax}));
+  DF_TRY(const TreeText tree, write_tree(header.tree, kTreeBytesMax));
   const bool with_ranges = header.ranges.has_value();
   DF_TRY(const TableText table, write_table(header.entries, header.data_bytes, with_ranges));
   const AuditText audit = write_audit(header.audit);

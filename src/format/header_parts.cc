@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "base/try.h"
-#include "base/utf8.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
-#include "format/state_tree.h"
 #include "tensor/region.h"
 
 namespace deepfreeze {
@@ -136,17 +134,6 @@ Result<TableText> write_file(std::span<ShardEntry> entries, bool with_ranges) {
   return write_table(std::move(own), end - begin, with_ranges);
 }
 
-// The longest beginning of `text` within `bytes_max` that ends between two characters.
-std::string_view chunk_of(std::string_view text, std::uint64_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  std::size_t end = bytes_max;
-  constexpr unsigned kContinuation = 0x80;
-  constexpr unsigned kContinuationMask = 0xc0;
-  while (end > 1 && (static_cast<unsigned char>(text[end]) & kContinuationMask) == kContinuation)
-    --end;
-  return text.substr(0, end);
-}
-
 }  // namespace
 
 Result<TableText> write_table(std::vector<ShardEntry> entries, std::uint64_t data_bytes,
@@ -176,21 +163,6 @@ Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
   tables.emplace_back();
   if (budget.with_ranges) tables.front().range_count = 0;
   return tables;
-}
-
-Result<TreeText> write_tree(std::string tree, const HeaderBudget& budget) {
-  if (tree.size() > kTreeBytesMax) return refuse_header("the state tree is too large");
-  if (!is_utf8(tree)) return refuse_header("the state tree is not UTF-8");
-  TreeText text;
-  for (std::string_view rest = tree; !rest.empty();) {
-    const std::string_view chunk = chunk_of(rest, budget.tree_bytes);
-    fmt::memory_buffer out;
-    append_metadata_member(out, kTreeKey, chunk);
-    text.members.push_back(fmt::to_string(out));
-    rest.remove_prefix(chunk.size());
-  }
-  text.tree = std::move(tree);
-  return text;
 }
 
 }  // namespace deepfreeze

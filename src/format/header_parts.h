@@ -43,15 +43,6 @@ struct HeaderBudget {
 [[nodiscard]] Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
                                                           const HeaderBudget& budget);
 
-// The state tree.
-struct TreeText {
-  std::string tree;                  // whole
-  std::vector<std::string> members;  // of the metadata, by file; none if there is no tree
-};
-
-// kInvalidArgument if it is too large or not UTF-8; whether it is a valid tree is not checked.
-[[nodiscard]] Result<TreeText> write_tree(std::string tree, const HeaderBudget& budget = {});
-
 struct HeaderParts {
   const Identity& identity;
   const Annotations& annotations;

@@ -264,9 +264,10 @@ Status SavePlanner::plan_tables() {
 
 Status SavePlanner::accept_tree(const std::string& objects) {
   if (tree_ && tree_->tree == objects) return {};
-  tree_.reset();
+  const auto last = std::exchange(tree_, nullptr);
   DF_TRY_VOID(check_objects(objects, tree_memo_));
-  DF_TRY(TreeText tree, write_tree(objects, budget_));
+  DF_TRY(TreeText tree, last ? rewrite_tree(objects, *last, budget_.tree_bytes)
+                             : write_tree(objects, budget_.tree_bytes));
   tree_ = std::make_shared<const TreeText>(std::move(tree));
   return {};
 }

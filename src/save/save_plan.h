@@ -11,6 +11,7 @@
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
 #include "format/tree_memo.h"
+#include "format/tree_text.h"
 #include "pipeline/part_writer.h"
 #include "plan/audit.h"
 #include "plan/share.h"
