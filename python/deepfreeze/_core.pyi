@@ -371,5 +371,11 @@ class Placed:
     def are(self, values: list[Any], tensors: list[Any]) -> bool:
         """Whether these values are in the same places, and otherwise the same objects."""
 
+def objects_in(groups: list[Any], states: Any) -> list[Any] | None:
+    """The parameters of groups, the values of states, and then the states' owners and names.
+
+    None if a group is no list, or a state no dict, of Python's own.
+    """
+
 def differing(one: list[Any], other: list[Any]) -> list[int]:
     """The places at which two lists of one length have different objects."""

@@ -286,7 +286,8 @@ class Checkpointer(Described, Tiered):
         with paused_gc():  # from the walk to the table
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches, kept = self._lazy.watch(capture)
-            table = table_of(capture.own_entries(), self._memo, kept)
+            moved = capture.moved() if kept else None
+            table = table_of(capture.own_entries(), self._memo, moved)
             return capture, table, watches
 
     @alone(refused=True)

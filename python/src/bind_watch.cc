@@ -141,6 +141,47 @@ nb::list differing(const nb::list& one, const nb::list& other) {
   return places;
 }
 
+// Appends the values of Python's own dict, then its length and keys to `names`; false for any
+// other.
+bool take(nb::handle dict, nb::list& values, nb::list& names) {
+  if (PyDict_CheckExact(dict.ptr()) == 0) return false;
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t at = 0;
+  names.append(PyDict_Size(dict.ptr()));
+  while (PyDict_Next(dict.ptr(), &at, &key, &value) != 0) {
+    values.append(nb::handle(value));
+    names.append(nb::handle(key));
+  }
+  return true;
+}
+
+// The parameters of all groups and the values of all states; then each state's owner, its length
+// and its names. None unless groups are lists, states are dicts, and all belong to Python itself:
+// others are asked in Python. No code of Python's runs, so nothing changes meanwhile; the callers
+// pause the collector.
+nb::object objects_in(const nb::list& groups, nb::handle states) {
+  nb::list values;
+  nb::list owners;
+  nb::list names;
+  for (const nb::handle group : groups) {
+    if (PyList_CheckExact(group.ptr()) == 0) return nb::none();
+    values.extend(group);
+  }
+  const nb::object kind = nb::module_::import_("collections").attr("defaultdict");
+  if (PyDict_CheckExact(states.ptr()) == 0 && !states.type().is(kind)) return nb::none();
+  PyObject* owner = nullptr;
+  PyObject* state = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(states.ptr(), &at, &owner, &state) != 0) {
+    owners.append(nb::handle(owner));
+    if (!take(state, values, names)) return nb::none();
+  }
+  values.extend(owners);
+  values.extend(names);
+  return values;
+}
+
 }  // namespace
 
 void bind_watch(nb::module_& module) {
@@ -154,6 +195,7 @@ void bind_watch(nb::module_& module) {
       .def("places", &Placed::places)
       .def("are", &Placed::are, "values"_a, "tensors"_a);
   module.def("differing", &differing, "one"_a, "other"_a);
+  module.def("objects_in", &objects_in, "groups"_a, "states"_a);
 }
 
 }  // namespace deepfreeze::python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from deepfreeze.frameworks.torch.guards import OptimizerGuard
 from deepfreeze.saving.capture import Capture, table_of, walk
 from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards, _Finder
 from deepfreeze.state.entry import HOST
@@ -37,6 +39,7 @@ class Attached:
         self.make = make_guard
         self.attach(self.optimizer)
         self.searches = 0
+        self.is_kept = False  # the last answer, for all of the series of entries
         find = _Finder.find
 
         def counted(*arguments: Any) -> Any:
@@ -62,15 +65,17 @@ class Attached:
         for entry in capture.entries:
             entry.device = self.device
         found = self.ask(capture)
+        is_kept = self.is_kept
         searches, memo, kept = self.searches, self.guards._memo, self.guards._kept
         self.guards._memo = self.guards._kept = None
         assert self.ask(capture) == found
         self.searches, self.guards._memo, self.guards._kept = searches, memo, kept
+        self.is_kept = is_kept
         table_of(capture.own_entries(), self.memo)
         return found
 
     def ask(self, capture: Capture) -> Answer:
-        watches, _ = self.guards.watch(capture)
+        watches, self.is_kept = self.guards.watch(capture)
         guards = {entry.key: entry.guard for entry in capture.entries}
         watched = {
             number: list(zip(watch._keys, map(id, watch._tensors), strict=True))
@@ -98,6 +103,70 @@ def test_what_is_as_it_was_is_not_looked_for(attached: Attached) -> None:
     # Two weights, their moments, and with each the step count that a fused update changes alone.
     assert sum(number > 0 for number in guards.values()) == 6
     assert [len(pairs) for pairs in watched.values()] == [8]
+
+
+def test_small_tensors_may_move(attached: Attached) -> None:
+    """The state of a generator is a new tensor at each save, and needs no guard."""
+    attached.state["random"] = torch.get_rng_state()
+    attached.settle()
+    held = [attached.state["random"]]  # so that the next one can't have its memory
+    for _ in range(3):
+        held.append(torch.get_rng_state())
+        attached.state["random"] = held[-1]
+        guards, watched = attached.watch()
+        assert attached.is_kept
+        assert (guards["random"], guards["net.0.weight"]) == (0, 1)
+        assert [len(pairs) for pairs in watched.values()] == [8]
+
+
+def test_a_large_tensor_that_moves_is_looked_at(attached: Attached) -> None:
+    attached.state["large"] = torch.ones(WIDE, WIDE)
+    attached.settle()
+    held = [attached.state["large"]]
+    for _ in range(3):
+        held.append(torch.ones(WIDE, WIDE))
+        attached.state["large"] = held[-1]
+        attached.watch()
+        assert not attached.is_kept
+
+
+def test_a_watched_tensor_that_moves_is_looked_at(attached: Attached) -> None:
+    """A step count is small and has no guard, but it is watched for the moments beside it."""
+    states = attached.optimizer.state
+    # With a number in it, the state is no object that is recalled: each tensor is asked.
+    states[attached.net[0].weight]["note"] = 0.5
+    attached.settle()
+    attached.watch()
+    assert attached.is_kept
+    state, held = states[attached.net[0].weight], [states[attached.net[0].weight]["step"]]
+    for count in range(3):
+        held.append(torch.tensor(float(count)))
+        state["step"] = held[-1]
+        attached.watch()
+        assert not attached.is_kept
+
+
+def test_objects_of_an_optimizer_are_those_that_python_finds(attached: Attached) -> None:
+    guard = next(iter(attached.guards))
+    assert isinstance(guard, OptimizerGuard)
+
+    def by_python() -> list[int]:
+        return sorted(map(id, guard._values() + guard._names()))
+
+    def are_the_same() -> bool:
+        found = guard.objects()
+        return found is not None and sorted(map(id, found)) == by_python()
+
+    states = attached.optimizer.state
+    assert are_the_same()
+    states[attached.net[0].weight]["note"] = 0.5
+    assert are_the_same()
+    states[attached.net[0].weight] = OrderedDict(states[attached.net[0].weight])
+    assert are_the_same()
+    states["not a parameter"] = 7
+    assert are_the_same()
+    attached.optimizer.param_groups[0]["params"] = tuple(attached.net.parameters())
+    assert are_the_same()
 
 
 def test_updates_change_nothing_of_it(attached: Attached) -> None:

@@ -49,7 +49,7 @@ class Capture:
         self.memo.is_placed = False
         self.series: Series | None = None
         self.series_begin = 0  # the place of its first entry
-        # The owners of that memory, in one flat list: the collector has to visit it.
+        # The owners of that memory, and lists of them.
         self.owners: list[object] = []
         self.keys = KeyTable(rank)
         self._adapters: list[Adapter] = adapters_in_use(self.memo)
@@ -93,6 +93,15 @@ class Capture:
             return self.entries
         end = self.series_begin + len(self.series.entries)
         return self.entries[: self.series_begin] + self.entries[end:]
+
+    def moved(self) -> list[int] | None:
+        """The places of the series' entries that may have moved; None if any entry may have."""
+        if self.series is None or self.series.moved is None:
+            return None
+        moved = self.series.moved.entries
+        if moved and self.keys.owners:
+            return None  # the places of own_entries() are others
+        return [self.series_begin + place for place in moved]
 
     def own_entries(self) -> list[Entry]:
         """The entries that this rank stores, alone or with others."""
@@ -201,10 +210,10 @@ def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Ca
         raise make_error(code, f"capture: {cause!r}") from cause
 
 
-def table_of(entries: list[Entry], memo: Memo, kept: bool = False) -> _core.Table:
+def table_of(entries: list[Entry], memo: Memo, moved: Sequence[int] | None = None) -> _core.Table:
     """The entries, as the engine takes them; the last table again if the entries are alike.
 
-    `kept`: the entries that were in the last table, too, have kept their places and guards.
+    `moved`: all other entries that were in the last table, too, have kept their places and guards.
     """
     table, last = memo.table, memo.entries
     new = _core.differing(entries, last) if len(entries) == len(last) else None
@@ -213,7 +222,7 @@ def table_of(entries: list[Entry], memo: Memo, kept: bool = False) -> _core.Tabl
             [(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes, e.box) for e in entries]
         )
         new = None
-    places = range(len(entries)) if new is None or not kept else new
+    places = range(len(entries)) if new is None or moved is None else {*new, *moved}
     table.place([(n, e.address, e.guard, e.device) for n in places for e in (entries[n],)])
     memo.table, memo.entries, memo.is_placed = table, entries, True
     return table

@@ -247,7 +247,9 @@ class Asked:
 class KeptMemo:
     """One answer of Guards.watch(), for captures that keep the series of entries.
 
-    All depends on objects by identity. A tensor of the series is unchanged, as the series is kept.
+    All depends on objects by identity. A tensor of the series is unchanged, unless it is among
+    those that moved: these must be small, so that they have no guard wherever they lie, and nobody
+    may watch them. A generator's state is such a tensor, new at each save.
     """
 
     series: list[Entry]  # this list itself
@@ -255,6 +257,7 @@ class KeptMemo:
     placed: list[_core.Placed]  # the objects that each guard depends on
     twins: _core.Placed  # tensors that are in the series twice: an alias may take the place of one
     watched: dict[int, KeptWatch]
+    watched_places: frozenset[int]  # of tensors in the series
 
     @classmethod
     def of(
@@ -285,16 +288,22 @@ class KeptMemo:
                 return None
             watched[number] = kept
         twins = _core.Placed(series.tensors, series.tensors)
-        return cls(series.entries, conditions, placed, twins, watched)
+        places = frozenset(chain.from_iterable(kept.places for kept in watched.values()))
+        return cls(series.entries, conditions, placed, twins, watched, places)
 
     def again(
         self, capture: Capture, conditions: Conditions, guards: Sequence[Guard]
     ) -> dict[int, Watch] | None:
         """The watches, if all is as it was; the entries have their guards already."""
         series = capture.series
-        if series is None or not series.kept or series.entries is not self.series:
+        if series is None or series.moved is None or series.entries is not self.series:
             return None
-        if conditions != self.conditions or any(map(is_worth_a_guard, capture.others())):
+        moved = [series.entries[place] for place in series.moved.entries]
+        if conditions != self.conditions or any(
+            map(is_worth_a_guard, chain(capture.others(), moved))
+        ):
+            return None
+        if not self.watched_places.isdisjoint(series.moved.tensors):
             return None
         if not self.twins.are(series.tensors, series.tensors):
             return None

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from deepfreeze.base.names import KeyFilter, KeyTable
 from deepfreeze.errors import MismatchError
@@ -27,6 +27,13 @@ class UnknownTypeError(MismatchError):
     """A registered type is stored that this program has not registered."""
 
 
+class Moved(NamedTuple):
+    """The parts of a series that may lie in other memory than in the capture before."""
+
+    tensors: Sequence[int]  # their places
+    entries: Sequence[int]  # their places among the entries of the series
+
+
 @dataclass(frozen=True)
 class Series:
     """Entries that an adapter adds at once, and the tensors of its framework that they store."""
@@ -34,9 +41,9 @@ class Series:
     entries: list[Entry]
     tensors: list[Any]
     members: list[list[int]] | None  # each entry's, by their places; None: one each
-    # It is the same list as in the capture before, and no tensor has moved. Entries are unchanged,
-    # or new objects, if they are copies on the host.
-    kept: bool
+    # None if the entries are another list than in the capture before. In the same list all but
+    # those that moved are unchanged, or new objects, if they are copies on the host.
+    moved: Moved | None
 
     def tensors_of_entries(self) -> list[Sequence[Any]]:
         """Each entry's tensors."""

@@ -51,7 +51,9 @@ class OptimizerGuard(Guard):
         return values
 
     def objects(self) -> list[Any] | None:
-        return self._values() + self._names()
+        groups = [group["params"] for group in self._optimizer.param_groups]
+        found = _core.objects_in(groups, self._optimizer.state)
+        return self._values() + self._names() if found is None else found
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
         places = roll_call(_tensors_in(owned))

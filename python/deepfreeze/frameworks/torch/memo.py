@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import torch
 
@@ -17,7 +17,7 @@ from deepfreeze import _core
 from deepfreeze.base.names import Owner
 from deepfreeze.frameworks.torch.recall import Seen, roll_call
 from deepfreeze.frameworks.torch.tensors import Pending, host_copy
-from deepfreeze.state.contracts import Series, Sink
+from deepfreeze.state.contracts import Moved, Series, Sink
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node
 
@@ -57,7 +57,7 @@ class TensorMemo:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
-        self._paths: list[str] = []
+        self._paths: list[list[str]] = []  # by part
         self._forms: list[tuple[object, ...]] = []
         self._places: list[int] = []  # their last addresses
         self._moved: list[int] = []  # numbers of the tensors that no recall answered for
@@ -106,7 +106,7 @@ class TensorMemo:
         self._entries = made
         self._keys_before = keys
         self._owners = owners
-        self._paths = seen.paths
+        self._paths = [part.paths for part in seen.parts]
         self._forms = [*map(_form_of, seen.tensors)]
         self._places = [item.low for item in waiting]
         self._await(seen)
@@ -136,14 +136,23 @@ class TensorMemo:
 
     def replay(self, seen: Seen, capture: Sink) -> bool:
         """Fills the nodes and adds the entries as the last time; False if they may be wrong."""
-        if not self._known or seen.paths != self._paths:
+        if not self._known or not self._has_paths_of(seen):
             return False
         if capture.keys.taken() != self._keys_before or capture.keys.owners != self._owners:
             return False
-        all_answer = self._all_answer(seen)
-        if not all_answer and not self._is_alike(seen):
+        moved = [] if self._all_answer(seen) else self._moved_alike(seen)
+        if moved is None:
             return False
-        self._add_entries(seen, capture, kept=all_answer or not seen.moved)
+        self._add_entries(seen, capture, moved)
+        return True
+
+    def _has_paths_of(self, seen: Seen) -> bool:
+        paths = [part.paths for part in seen.parts]
+        if paths == self._paths:  # the lists of recalled objects are the same ones
+            return True
+        if seen.paths != [*chain.from_iterable(self._paths)]:
+            return False
+        self._paths = paths  # in other parts: another object is recalled now
         return True
 
     def _all_answer(self, seen: Seen) -> bool:
@@ -154,22 +163,28 @@ class TensorMemo:
         if answers is None:
             return False
         for place, storage in zip(seen.moved, answers, strict=True):
-            seen.storages[place] = storage
+            seen.stays_in(place, storage)
         return True
 
-    def _is_alike(self, seen: Seen) -> bool:
-        """Whether moved tensors have their old form, and share memory with no other."""
+    def _moved_alike(self, seen: Seen) -> list[int] | None:
+        """The places of tensors that have moved.
+
+        None unless all have their old form, and share memory with no other.
+        """
         tensors = [seen.tensors[place] for place in seen.moved]
         if [*map(_form_of, tensors)] != [self._forms[place] for place in seen.moved]:
-            return False
+            return None
         places = [tensor.data_ptr() for tensor in tensors]
         if not self._may_lie_at(places, seen.moved):
-            return False
+            return None
+        moved: list[int] = []
         for place, tensor, low in zip(seen.moved, tensors, places, strict=True):
-            seen.storages[place] = tensor.untyped_storage()
+            seen.stays_in(place, tensor.untyped_storage())
+            if self._places[place] != low:
+                moved.append(place)
             self._places[place] = low
         self._await(seen)
-        return True
+        return moved
 
     def _may_lie_at(self, places: list[int], numbers: list[int]) -> bool:
         known = [self._known[number] for number in numbers]
@@ -208,20 +223,23 @@ class TensorMemo:
             return True
         return index < len(self._lows) and self._lows[index] < high
 
-    def _add_entries(self, seen: Seen, capture: Sink, kept: bool) -> None:
+    def _add_entries(self, seen: Seen, capture: Sink, moved: list[int]) -> None:
         for place in seen.moved:  # all other nodes were filled in when they were stored
-            each, node = self._known[place], seen.nodes[place]
+            each, node = self._known[place], seen.node_at(place)
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view
             if each.alone:
                 self._entries[each.entry].address = self._places[place]
         # Storages too: a tensor may be given another storage while its bytes are copied.
-        capture.owners += seen.storages
-        capture.owners += seen.tensors
+        capture.owners += [part.storages for part in seen.parts]
+        capture.owners.append(seen.tensors)
         for place in self._copied:
             host = host_copy(seen.tensors[place].detach())
             index = self._known[place].entry
             self._entries[index] = replace(self._entries[index], address=host.data_ptr())
             capture.owners.append(host)
-        capture.add_series(Series(self._entries, seen.tensors, self._members, kept))
+        entries = [self._known[place].entry for place in moved]
+        capture.add_series(
+            Series(self._entries, seen.tensors, self._members, Moved(moved, entries))
+        )

@@ -9,11 +9,12 @@ them. Objects with methods or hooks of their own are never recalled: these may g
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import is_, methodcaller
+from operator import attrgetter, is_, methodcaller
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -38,19 +39,59 @@ def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
 
 
 @dataclass(slots=True)
-class Seen:
-    """The tensors of a state in the walk's order: lists side by side, as there may be thousands."""
+class Part:
+    """A run of a state's tensors: lists side by side, as there may be thousands."""
 
+    begin: int  # the place of its first tensor
     nodes: list[Node] = field(default_factory=list)  # their keys are to be filled in
-    tensors: list[torch.Tensor] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     # For each tensor that has not moved since it was last stored, the storage that holds its
     # memory.
     storages: list[torch.UntypedStorage | None] = field(default_factory=list)
-    moved: list[int] = field(default_factory=list)  # the places of all other tensors
+    is_recalled: bool = False  # its lists of nodes and paths belong to a recall
+
+    def since(self, place: int) -> Part:
+        """The part without the tensors before `place`."""
+        at = max(0, place - self.begin)
+        return Part(self.begin + at, self.nodes[at:], self.paths[at:], self.storages[at:])
+
+
+@dataclass(slots=True)
+class Seen:
+    """The tensors of a state in the walk's order.
+
+    A recalled object is one part: none of its thousands of nodes and names is touched.
+    """
+
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)  # the places of tensors without a storage
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of all parts."""
+        return _joined([part.nodes for part in self.parts])
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all parts."""
+        return _joined([part.paths for part in self.parts])
+
+    def node_at(self, place: int) -> Node:
+        """The node of one tensor."""
+        part = self._part_at(place)
+        return part.nodes[place - part.begin]
+
+    def stays_in(self, place: int, storage: torch.UntypedStorage) -> None:
+        """Notes the storage that holds a tensor's memory."""
+        part = self._part_at(place)
+        part.storages[place - part.begin] = storage
+
+    def _part_at(self, place: int) -> Part:
+        return self.parts[bisect_right(self.parts, place, key=attrgetter("begin")) - 1]
 
     def node_of(self, tensor: torch.Tensor, path: str) -> Node:
         """Adds a dense tensor, and gives it a node; None for a sparse or quantised one."""
@@ -65,28 +106,38 @@ class Seen:
 
     def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
         """Adds a tensor of which nothing is known."""
+        if not self.parts or self.parts[-1].is_recalled:
+            self.parts.append(Part(len(self.tensors)))
+        part = self.parts[-1]
         self.moved.append(len(self.tensors))
-        self.nodes.append(node)
         self.tensors.append(tensor)
-        self.paths.append(path)
-        self.storages.append(None)
+        part.nodes.append(node)
+        part.paths.append(path)
+        part.storages.append(None)
 
     def extend(self, other: Seen) -> None:
-        """Adds all tensors of `other` at the end."""
+        """Adds all tensors of `other`, which a recall gave, at the end."""
         begin = len(self.tensors)
         self.moved += [begin + place for place in other.moved]
-        self.nodes += other.nodes
         self.tensors += other.tensors
-        self.paths += other.paths
-        self.storages += other.storages
+        self.parts += [
+            Part(begin + part.begin, part.nodes, part.paths, part.storages, is_recalled=True)
+            for part in other.parts
+            if part.nodes
+        ]
 
     def since(self, begin: int) -> Seen:
         """The tensors from one place on, as if nothing were known of them."""
-        count = len(self) - begin
-        return Seen(
-            self.nodes[begin:], self.tensors[begin:], self.paths[begin:], [None] * count,
-            [*range(count)],
-        )  # fmt: skip
+        tensors = self.tensors[begin:]
+        first = bisect_right(self.parts, begin, key=attrgetter("begin")) - 1
+        parts = [part.since(begin) for part in self.parts[max(0, first) :]]
+        nodes = _joined([part.nodes for part in parts])
+        paths = _joined([part.paths for part in parts])
+        return Seen(tensors, [Part(0, nodes, paths, [None] * len(nodes))], [*range(len(nodes))])
+
+
+def _joined(lists: list[list[Any]]) -> list[Any]:
+    return lists[0] if len(lists) == 1 else [*chain.from_iterable(lists)]
 
 
 class Structure:
@@ -132,13 +183,21 @@ class _Tensors:
         """The recall for the next save, and the tensors to store; None if they need a walk."""
         storages = None if self._roll is None else self._roll.answer(live)
         if storages is not None:
-            return self, Seen(self._nodes, live, self._paths, storages, [])
+            return self, self._seen(live, storages, [])
         if not self._kinds.match(live):
             return None
         # A new object: if the walk fails, the result of the last complete one must remain.
         moved = _Tensors(live, self._nodes, self._paths, self._kinds)
         count = len(live)
-        return moved, Seen(self._nodes, live, self._paths, [None] * count, [*range(count)])
+        return moved, self._seen(live, [None] * count, [*range(count)])
+
+    def _seen(
+        self,
+        live: list[torch.Tensor],
+        storages: list[torch.UntypedStorage | None],
+        moved: list[int],
+    ) -> Seen:
+        return Seen(live, [Part(0, self._nodes, self._paths, storages)], moved)
 
 
 def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
