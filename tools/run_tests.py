@@ -100,13 +100,17 @@ def run_ctest(preset: str) -> Outcome:
     return run_reporting([*command, "--output-junit", str(report)], report)
 
 
+# Each worker has a processor; more threads of torch spin while they wait for one of another's.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
 def run_pytest() -> Outcome:
     report = BUILD / "pytest.xml"
     jobs = build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]
     # A file at a time: its fixtures, runs that are killed a hundred times, are made once.
     spread = ["-n", jobs, "--dist", "loadfile"]
     command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", *spread]
-    return run_reporting([*command, "--ignore=tests/frameworks"], report)
+    return run_reporting([*command, "--ignore=tests/frameworks"], report, **ONE_THREAD)
 
 
 # XLA compiles each small operation once, and not again in every process.
@@ -129,7 +133,7 @@ def run_frameworks() -> Outcome:
     def run(path: Path) -> Outcome:
         report = BUILD / f"pytest-frameworks-{path.stem}.xml"
         command = [wanted.python, "-m", "pytest", "-q", f"--junitxml={report}", str(path)]
-        return run_reporting(command, report, **JAX_CACHE)
+        return run_reporting(command, report, **JAX_CACHE, **ONE_THREAD)
 
     total = Outcome()
     paths = sorted((ROOT / "tests" / "frameworks").glob("test_*.py"))
