@@ -63,9 +63,12 @@ class State {
 
 // The middle of a character lies at every possible end of a piece.
 std::string tree_of(std::uint64_t step) {
-  std::string text = "\"" + std::to_string(step);
-  while (text.size() < kTreeBytes) text += "\u20ac";
-  return text + "\"";
+  static const std::string characters = [] {
+    std::string text;
+    while (text.size() < kTreeBytes) text += "\u20ac";
+    return text;
+  }();
+  return "\"" + std::to_string(step) + characters + "\"";
 }
 
 class SeveralFiles : public testing::TestWithParam<bool> {
