@@ -30,7 +30,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kCutsQuick = 100;
+constexpr std::uint64_t kCutsQuick = 60;
 constexpr std::uint32_t kTimerMillisecondsMax = 40;
 constexpr std::uint32_t kFailPointMillisecondsMax = 400;
 constexpr std::uint32_t kDeathMilliseconds = 60'000;
