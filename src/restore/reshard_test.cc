@@ -11,6 +11,7 @@
 #include "plan/share_plan.h"
 #include "restore/run_fixture.h"
 #include "restore/snapshot.h"
+#include "support/sanitized.h"
 #include "tensor/region.h"
 
 namespace deepfreeze {
@@ -149,18 +150,23 @@ void expect_reads_its_part(const Snapshot& snapshot, const State& state, const S
   }
 }
 
+// Under a sanitizer, each pair of layouts has for each number of saving ranks one of reading ones.
 TEST(Reshard, FromAnyLayoutToAnyOther) {
   if (DF_THREAD_SANITIZER) {
     GTEST_SKIP() << "LEFT OUT: minutes under ThreadSanitizer, for the threads of Snapshot's tests";
   }
   const State state = any_state();
+  std::size_t turn = 0;
   for (const Layout from : kLayouts) {
     for (const std::size_t saving : kRanks) {
       RunFixture run;
       const auto snapshot = must(Snapshot::open(run.vfs(), run.save(save_of(state, from, saving))));
       ASSERT_EQ(snapshot->tensors().size(), state.size());
+      ++turn;
       for (const Layout to : kLayouts) {
+        ++turn;
         for (const std::size_t reading : kRanks) {
+          if (kSanitized && reading != kRanks[turn % std::size(kRanks)]) continue;
           for (std::size_t rank = 0; rank < reading; ++rank) {
             expect_reads_its_part(*snapshot, state, table_of(state, to, rank, reading));
           }

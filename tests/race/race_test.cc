@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "race/session_race.h"
+#include "support/sanitized.h"
 
 namespace deepfreeze {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 #define DF_UNDER_TSAN
 #endif
 
-constexpr std::uint64_t kRounds = 2'000;
+constexpr std::uint64_t kRounds = kSanitized ? 600 : 2'000;
 constexpr std::uint64_t kControlRounds = 100;
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
