@@ -107,8 +107,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 def run_pytest() -> Outcome:
     report = BUILD / "pytest.xml"
     jobs = build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]
-    # A file at a time: its fixtures, runs that are killed a hundred times, are made once.
-    spread = ["-n", jobs, "--dist", "loadfile"]
+    # A file at a time: its fixtures, runs that are killed a hundred times, are made once. The order
+    # of the files is that of conftest.py.
+    spread = ["-n", jobs, "--dist", "loadfile", "--no-loadscope-reorder"]
     command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", *spread]
     return run_reporting([*command, "--ignore=tests/frameworks"], report, **ONE_THREAD)
 

@@ -19,7 +19,8 @@ from .resume_identity import Tally as Mode
 from .small_run import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 5  # of each mode
+RUNS = 3  # of each mode
+BRANCHES = 4  # of its run without fences
 
 Tally = dict[str, Any]
 
@@ -28,6 +29,7 @@ Tally = dict[str, Any]
 def tallies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tally]:
     """The results by mode, from a process of its own: it forks, and this one may have threads."""
     command = [sys.executable, "-m", "tests.e2e.resume_identity", "--json", "--runs", str(RUNS)]
+    command += ["--branches", str(BRANCHES)]
     command += ["--directory", str(tmp_path_factory.mktemp("resume"))]
     done = warm_python.run(command, cwd=ROOT, capture_output=True, serves=True)
     print(done.stderr)
@@ -74,6 +76,7 @@ def test_without_fences_a_save_fails_or_is_right(tally: Tally) -> None:
     if unfenced is not None:
         assert unfenced["torn"] > 0
         assert unfenced["committed"]
+        assert unfenced["tried"] > 1
         assert unfenced["wrong"] == []
 
 

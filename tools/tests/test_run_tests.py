@@ -116,3 +116,13 @@ def test_the_trees_of_the_next_stages_are_compiled_beside_the_python_tests(
         pass
     log = tmp_path / "beside.log"
     assert (log.read_text().strip() if log.exists() else None) == compiled
+
+
+def test_the_files_that_begin_first_are_there(request: pytest.FixtureRequest) -> None:
+    """The conftest of the repository, as pytest has loaded it."""
+    root = Path(__file__).resolve().parents[2]
+    path = str(root / "conftest.py")
+    order = request.config.pluginmanager.get_plugin(path)
+    assert order is not None
+    missing = [name for name in order.LONGEST if not (root / name).is_file()]
+    assert missing == []
