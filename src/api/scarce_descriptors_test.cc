@@ -7,6 +7,7 @@
 
 #include "base/scope_exit.h"
 #include "deepfreeze/deepfreeze.h"
+#include "support/sanitized.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze::scarce_descriptors_test {
@@ -62,6 +63,10 @@ std::vector<std::uint64_t> good_steps(const std::filesystem::path& run) {
 
 // With one file more each time, until a save has all that it needs.
 TEST(ScarceDescriptors, ASaveThatGetsNoneIsLostAndNothingElseIs) {
+  if (kAddressSanitized) {
+    // Without one, UBSan calls any object's table of virtual functions invalid.
+    GTEST_SKIP() << "LEFT OUT: the sanitizer needs a descriptor to look at memory";
+  }
   const ScopedDir directory;
   const std::filesystem::path run = directory.path() / "run";
   auto opened = Checkpointer::open(run, {});

@@ -5,13 +5,13 @@
 
 namespace deepfreeze {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized =
-    __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
+#if defined(__has_feature)
+inline constexpr bool kAddressSanitized = __has_feature(address_sanitizer);
+inline constexpr bool kThreadSanitized = __has_feature(thread_sanitizer);
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kAddressSanitized = false;
+inline constexpr bool kThreadSanitized = false;
 #endif
+inline constexpr bool kSanitized = kAddressSanitized || kThreadSanitized;
 
 }  // namespace deepfreeze
