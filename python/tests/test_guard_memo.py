@@ -146,16 +146,26 @@ def test_a_watched_tensor_that_moves_is_looked_at(attached: Attached) -> None:
         assert not attached.is_kept
 
 
+def test_a_tensor_that_moves_may_be_watched_then(attached: Attached) -> None:
+    """One of inference mode counts no versions, so a step count of that kind is not watched."""
+    state = attached.optimizer.state[attached.net[0].weight]
+    with torch.inference_mode():
+        held = [torch.tensor(1.0)]
+    state["step"] = held[0]
+    attached.settle()
+    assert [len(pairs) for pairs in attached.watch()[1].values()] == [7]
+    held.append(torch.tensor(2.0))
+    state["step"] = held[-1]
+    assert [len(pairs) for pairs in attached.watch()[1].values()] == [8]
+
+
 def test_objects_of_an_optimizer_are_those_that_python_finds(attached: Attached) -> None:
     guard = next(iter(attached.guards))
     assert isinstance(guard, OptimizerGuard)
 
-    def by_python() -> list[int]:
-        return sorted(map(id, guard._values() + guard._names()))
-
     def are_the_same() -> bool:
-        found = guard.objects()
-        return found is not None and sorted(map(id, found)) == by_python()
+        found, by_python = guard.objects(), guard._values() + guard._names()
+        return found is not None and [*map(id, found)] == [*map(id, by_python)]
 
     states = attached.optimizer.state
     assert are_the_same()

@@ -235,3 +235,20 @@ def test_an_error_leaves_no_text_of_another_node() -> None:
     with pytest.raises(ValueError, match="JSON"):
         memo.dumps({"a": {"x": float("nan")}})
     assert memo.dumps({"a": {"x": 1}}) == dumps({"a": {"x": 1}})
+
+
+@pytest.mark.parametrize("notes", [[{}, {"a": 0.5}, {}], [{}, None, {"a": 0.5}, None]])
+def test_state_of_no_parameter_comes_and_goes(notes: list[dict[str, float] | None]) -> None:
+    """Without a tensor in it, an optimizer is recalled all the same."""
+    net = nn.Linear(3, 5)
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    state, memo = {"net": net, "optim": optimizer}, Memo()
+    states: Any = optimizer.state
+    for note in notes:
+        states.pop("note", None)
+        if note is not None:
+            states["note"] = note
+        for _ in range(2):
+            assert told(walk(state, memo)) == told(walk(state))

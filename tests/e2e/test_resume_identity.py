@@ -19,7 +19,7 @@ from .resume_identity import Tally as Mode
 from .small_run import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 3  # of each mode
+RUNS = 4  # of each mode: with 16, some kill comes inside a save
 BRANCHES = 4  # of its run without fences
 
 Tally = dict[str, Any]

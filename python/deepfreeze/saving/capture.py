@@ -95,13 +95,15 @@ class Capture:
         return self.entries[: self.series_begin] + self.entries[end:]
 
     def moved(self) -> list[int] | None:
-        """The places of the series' entries that may have moved; None if any entry may have."""
-        if self.series is None or self.series.moved is None:
+        """The places among own_entries() of the series' entries that may have moved."""
+        if self.series is None:
             return None
         moved = self.series.moved.entries
-        if moved and self.keys.owners:
-            return None  # the places of own_entries() are others
-        return [self.series_begin + place for place in moved]
+        if not self.keys.owners:
+            return [self.series_begin + place for place in moved]
+        wanted = {id(self.series.entries[place]) for place in moved}
+        own = self.own_entries() if wanted else []
+        return [place for place, entry in enumerate(own) if id(entry) in wanted]
 
     def own_entries(self) -> list[Entry]:
         """The entries that this rank stores, alone or with others."""

@@ -248,8 +248,8 @@ class KeptMemo:
     """One answer of Guards.watch(), for captures that keep the series of entries.
 
     All depends on objects by identity. A tensor of the series is unchanged, unless it is among
-    those that moved: these must be small, so that they have no guard wherever they lie, and nobody
-    may watch them. A generator's state is such a tensor, new at each save.
+    those that moved: these must be small, so that they have no guard wherever they lie, and neither
+    a guard nor a watch may have them. A generator's state is such a tensor, new at each save.
     """
 
     series: list[Entry]  # this list itself
@@ -257,7 +257,7 @@ class KeptMemo:
     placed: list[_core.Placed]  # the objects that each guard depends on
     twins: _core.Placed  # tensors that are in the series twice: an alias may take the place of one
     watched: dict[int, KeptWatch]
-    watched_places: frozenset[int]  # of tensors in the series
+    places: frozenset[int]  # in the series, of all tensors that a guard or a watch has
 
     @classmethod
     def of(
@@ -272,6 +272,7 @@ class KeptMemo:
         if series is None:
             return None
         placed: list[_core.Placed] = []
+        places: set[int] = set()
         for guard in guards:
             objects = guard.objects()
             if objects is None:
@@ -281,29 +282,30 @@ class KeptMemo:
                 if place < 0 and guard.is_tensor(value):
                     return None  # it can move, and nobody has looked at it
             placed.append(at)
+            places.update(at.places())
         watched: dict[int, KeptWatch] = {}
         for number, watch in watches.items():
             kept = watch.kept_in(series.tensors)
             if kept is None:
                 return None
             watched[number] = kept
+            places.update(kept.places)
         twins = _core.Placed(series.tensors, series.tensors)
-        places = frozenset(chain.from_iterable(kept.places for kept in watched.values()))
-        return cls(series.entries, conditions, placed, twins, watched, places)
+        return cls(series.entries, conditions, placed, twins, watched, frozenset(places))
 
     def again(
         self, capture: Capture, conditions: Conditions, guards: Sequence[Guard]
     ) -> dict[int, Watch] | None:
         """The watches, if all is as it was; the entries have their guards already."""
         series = capture.series
-        if series is None or series.moved is None or series.entries is not self.series:
+        if series is None or series.entries is not self.series:
             return None
         moved = [series.entries[place] for place in series.moved.entries]
         if conditions != self.conditions or any(
             map(is_worth_a_guard, chain(capture.others(), moved))
         ):
             return None
-        if not self.watched_places.isdisjoint(series.moved.tensors):
+        if not self.places.isdisjoint(series.moved.tensors):
             return None
         if not self.twins.are(series.tensors, series.tensors):
             return None

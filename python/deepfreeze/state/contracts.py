@@ -41,9 +41,9 @@ class Series:
     entries: list[Entry]
     tensors: list[Any]
     members: list[list[int]] | None  # each entry's, by their places; None: one each
-    # None if the entries are another list than in the capture before. In the same list all but
-    # those that moved are unchanged, or new objects, if they are copies on the host.
-    moved: Moved | None
+    # All other entries are unchanged, or new objects, if they are copies on the host: if it is the
+    # same list as in the capture before.
+    moved: Moved
 
     def tensors_of_entries(self) -> list[Sequence[Any]]:
         """Each entry's tensors."""

@@ -24,6 +24,7 @@ from deepfreeze.frameworks.torch.optimizers import (
     ParameterNames,
     encode_optimizer,
     encode_state,
+    has_other_state,
     hooks_of,
     is_optimizer,
     modules_in,
@@ -153,12 +154,13 @@ class TorchAdapter(Adapter):
         recall = self._recalls.last(at)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
         if again is not None:
-            state = self._recalled(at, *again)
+            state, has_other = self._recalled(at, *again), again[0].has_other
         else:
             state = encode_state(optimizer, path, capture, named)
+            has_other = has_other_state(optimizer, named)
             recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(at[0]))
             self._recalls.note(at, recall)
-        return encode_optimizer(optimizer, path, capture, named, state)
+        return encode_optimizer(optimizer, path, capture, named, state, has_other=has_other)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         at = len(self._seen), path

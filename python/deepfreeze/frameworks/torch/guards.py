@@ -63,7 +63,7 @@ class OptimizerGuard(Guard):
         """The owner of each state, and the names of its values: followers depend on these."""
         states = self._optimizer.state
         dicts = [*filter(_is_dict, states.values())]
-        return [*states, *map(len, dicts), *chain.from_iterable(dicts)]
+        return [*states, *chain.from_iterable((len(each), *each) for each in dicts)]
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)

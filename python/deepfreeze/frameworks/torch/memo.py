@@ -162,8 +162,8 @@ class TensorMemo:
         answers = self._roll.answer([seen.tensors[place] for place in seen.moved])
         if answers is None:
             return False
-        for place, storage in zip(seen.moved, answers, strict=True):
-            seen.stays_in(place, storage)
+        for (part, place), storage in zip(seen.in_parts(seen.moved), answers, strict=True):
+            part.storages[place] = storage
         return True
 
     def _moved_alike(self, seen: Seen) -> list[int] | None:
@@ -178,8 +178,9 @@ class TensorMemo:
         if not self._may_lie_at(places, seen.moved):
             return None
         moved: list[int] = []
-        for place, tensor, low in zip(seen.moved, tensors, places, strict=True):
-            seen.stays_in(place, tensor.untyped_storage())
+        for (part, place), tensor in zip(seen.in_parts(seen.moved), tensors, strict=True):
+            part.storages[place] = tensor.untyped_storage()
+        for place, low in zip(seen.moved, places, strict=True):
             if self._places[place] != low:
                 moved.append(place)
             self._places[place] = low
@@ -224,8 +225,9 @@ class TensorMemo:
         return index < len(self._lows) and self._lows[index] < high
 
     def _add_entries(self, seen: Seen, capture: Sink, moved: list[int]) -> None:
-        for place in seen.moved:  # all other nodes were filled in when they were stored
-            each, node = self._known[place], seen.node_at(place)
+        # All other nodes were filled in when they were stored.
+        for place, (part, at) in zip(seen.moved, seen.in_parts(seen.moved), strict=True):
+            each, node = self._known[place], part.nodes[at]
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view

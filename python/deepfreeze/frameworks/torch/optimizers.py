@@ -77,9 +77,12 @@ def optimizer_class(optimizer: Optimizer) -> type[Optimizer]:
 
 
 def encode_optimizer(
-    optimizer: Optimizer, path: str, capture: Sink, named: Named, state: Node
+    optimizer: Optimizer, path: str, capture: Sink, named: Named, state: Node, *, has_other: bool
 ) -> Node:
-    """The node of an optimizer; `state` is that of the state of its parameters."""
+    """The node of an optimizer; `state` is that of the state of its parameters.
+
+    `has_other`: it has state that belongs to no parameter, too.
+    """
     place = join(path, "param_groups")
     nodes = named.group_nodes(optimizer, place, capture)
     groups: list[Node] = []
@@ -88,11 +91,16 @@ def encode_optimizer(
         within = join(join(place, g), "options")
         groups.append({**nodes[g], "options": capture.encode(options, within)})
     tree = {"state": state, "param_groups": groups}
-    other = {key: value for key, value in optimizer.state.items() if id(key) not in named.names}
-    if other:
+    if has_other:
+        other = {key: each for key, each in optimizer.state.items() if id(key) not in named.names}
         tree["other"] = capture.encode(other, join(path, "other"))
     kind = telling_name(optimizer_class(optimizer))
     return {"$": "object", "t": "optimizer", "class": kind, "v": tree}
+
+
+def has_other_state(optimizer: Optimizer, named: Named) -> bool:
+    """Whether some of its state belongs to no parameter."""
+    return not named.names.keys() >= set(map(id, optimizer.state))
 
 
 def encode_state(optimizer: Optimizer, path: str, capture: Sink, named: Named) -> Node:

@@ -10,7 +10,7 @@ them. Objects with methods or hooks of their own are never recalled: these may g
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +22,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze import _core
-from deepfreeze.frameworks.torch.optimizers import Named, ParameterNames, modules_in
+from deepfreeze.frameworks.torch.optimizers import (
+    Named,
+    ParameterNames,
+    has_other_state,
+    modules_in,
+)
 from deepfreeze.state.tree import Node
 
 _VERSION = "_version"  # of the layout of a module's state
@@ -80,18 +85,13 @@ class Seen:
         """The paths of all parts."""
         return _joined([part.paths for part in self.parts])
 
-    def node_at(self, place: int) -> Node:
-        """The node of one tensor."""
-        part = self._part_at(place)
-        return part.nodes[place - part.begin]
-
-    def stays_in(self, place: int, storage: torch.UntypedStorage) -> None:
-        """Notes the storage that holds a tensor's memory."""
-        part = self._part_at(place)
-        part.storages[place - part.begin] = storage
-
-    def _part_at(self, place: int) -> Part:
-        return self.parts[bisect_right(self.parts, place, key=attrgetter("begin")) - 1]
+    def in_parts(self, places: Iterable[int]) -> Iterator[tuple[Part, int]]:
+        """The part of each tensor, and its place there. `places` ascend."""
+        number = 0
+        for place in places:
+            while place >= self.parts[number].begin + len(self.parts[number].nodes):
+                number += 1
+            yield self.parts[number], place - self.parts[number].begin
 
     def node_of(self, tensor: torch.Tensor, path: str) -> Node:
         """Adds a dense tensor, and gives it a node; None for a sparse or quantised one."""
@@ -293,6 +293,7 @@ class OptimizerRecall(_OfTensors):
         self._named = named
         self._owners = [*map(id, optimizer.state)]
         self._contents = _core.Contents(list(optimizer.state.values()))
+        self.has_other = has_other_state(optimizer, named)  # depends on the owners alone
         self._node = node
         self._tensors = _Tensors(seen.tensors, seen.nodes, seen.paths)
 
