@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
 from torch import nn
 
+import deepfreeze as df
 from deepfreeze.frameworks.torch.guards import OptimizerGuard
 from deepfreeze.saving.capture import Capture, table_of, walk
 from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards, _Finder
@@ -117,6 +121,57 @@ def test_small_tensors_may_move(attached: Attached) -> None:
         assert attached.is_kept
         assert (guards["random"], guards["net.0.weight"]) == (0, 1)
         assert [len(pairs) for pairs in watched.values()] == [8]
+
+
+def test_a_small_tensor_is_stored_from_where_it_lies_now(tmp_path: Path) -> None:
+    net = nn.Linear(WIDE, WIDE)
+    optimizer = torch.optim.SGD(net.parameters())
+    held: list[torch.Tensor] = []
+    with df.Checkpointer(tmp_path / "run", keep=df.keep(last=9)) as ckpt:
+        ckpt.attach(optimizer)
+        for step in range(1, 7):
+            held.append(torch.full((8,), float(step)))
+            state = {"blob": bytes(5000), "net": net, "random": held[-1]}
+            handle = ckpt.save(step, state)
+            assert handle is not None
+            handle.wait("durable")
+        for step, value in enumerate(held, 1):
+            assert torch.equal(ckpt.load(step)["random"], value)
+
+
+def test_memory_that_the_program_lets_go_is_held_by_a_walk_that_recalls() -> None:
+    """Of tensors, and of storages: a tensor may be given another one while it is copied."""
+    net, memo = nn.Linear(WIDE, WIDE), Memo()
+    for _ in range(3):
+        capture = walk({"net": net}, memo)
+    weight = net.weight
+    address, expected = weight.data_ptr(), weight.detach().clone()
+    weight.data = torch.zeros(WIDE, WIDE)
+    del net, weight
+    gc.collect()
+    # Nothing else gets the memory of a storage that is held.
+    others = [torch.zeros(WIDE, WIDE) for _ in range(50)]
+    assert all(other.data_ptr() != address for other in others)
+    entry = next(each for each in capture.entries if each.key == "net.weight")
+    assert ctypes.string_at(entry.address, entry.bytes) == expected.numpy().tobytes()
+
+
+@pytest.mark.parametrize("rank", [None, 0])
+def test_entries_that_moved_are_counted_among_a_ranks_own(rank: int | None) -> None:
+    memo, held = Memo(), [torch.zeros(8)]
+    own = df.PerRank(1) if rank is not None else 1
+    net = nn.Linear(4, 4)
+    for count in range(4):
+        held.append(torch.full((8,), float(count)))
+        state = {"blob": bytes(5000), "own": own, "net": net, "random": held[-1]}
+        capture = walk(state, memo, rank)
+        if rank is not None:  # another rank stores it
+            next(each for each in capture.entries if each.key == "net.weight").is_anothers = True
+        moved, entries = capture.moved(), capture.own_entries()
+        table_of(entries, memo)
+    assert moved is not None
+    assert [entries[place].key for place in moved] == ["random"]
+    assert entries[moved[0]].address == held[-1].data_ptr()
 
 
 def test_a_large_tensor_that_moves_is_looked_at(attached: Attached) -> None:

@@ -251,4 +251,6 @@ def test_state_of_no_parameter_comes_and_goes(notes: list[dict[str, float] | Non
         if note is not None:
             states["note"] = note
         for _ in range(2):
-            assert told(walk(state, memo)) == told(walk(state))
+            capture = walk(state, memo)
+            assert told(capture) == told(walk(state))
+            assert ('"other":' in capture.text) == (note is not None)

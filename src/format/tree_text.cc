@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/try.h"
 #include "base/utf8.h"
 #include "format/header_text.h"
 #include "format/state_tree.h"
@@ -95,7 +96,7 @@ Status check(std::string_view tree, std::string_view unknown) {
 }  // namespace
 
 Result<TreeText> write_tree(std::string tree, std::uint64_t bytes_max) {
-  if (Status good = check(tree, tree); !good) return std::unexpected(std::move(good).error());
+  DF_TRY_VOID(check(tree, tree));
   TreeText text;
   for (std::string_view rest = tree; !rest.empty();) {
     const std::string_view chunk = chunk_of(rest, bytes_max);
@@ -116,7 +117,7 @@ Result<TreeText> rewrite_tree(std::string tree, const TreeText& last, std::uint6
   const std::string_view rest = text.substr(head);
   const std::size_t tail = equal_bytes_of_end(rest, std::string_view(last.tree).substr(head));
   const std::string_view middle = rest.substr(0, rest.size() - tail);
-  if (Status good = check(tree, middle); !good) return std::unexpected(std::move(good).error());
+  DF_TRY_VOID(check(tree, middle));
 
   const std::string_view known = last.members.front();
   const std::size_t kept_begin = kKeyBytes + escaped_bytes(text.substr(0, head));

@@ -95,7 +95,10 @@ class Capture:
         return self.entries[: self.series_begin] + self.entries[end:]
 
     def moved(self) -> list[int] | None:
-        """The places among own_entries() of the series' entries that may have moved."""
+        """The places among own_entries() of the series' entries that may have moved.
+
+        None if there is no series.
+        """
         if self.series is None:
             return None
         moved = self.series.moved.entries

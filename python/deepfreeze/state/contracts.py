@@ -41,8 +41,8 @@ class Series:
     entries: list[Entry]
     tensors: list[Any]
     members: list[list[int]] | None  # each entry's, by their places; None: one each
-    # All other entries are unchanged, or new objects, if they are copies on the host: if it is the
-    # same list as in the capture before.
+    # If `entries` is the list of the capture before, all others in it are unchanged, or, if they
+    # are copies on the host, new objects.
     moved: Moved
 
     def tensors_of_entries(self) -> list[Sequence[Any]]:

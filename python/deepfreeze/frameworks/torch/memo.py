@@ -57,7 +57,7 @@ class TensorMemo:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
-        self._paths: list[list[str]] = []  # by part
+        self._paths: list[list[str]] = []  # by segment
         self._forms: list[tuple[object, ...]] = []
         self._places: list[int] = []  # their last addresses
         self._moved: list[int] = []  # numbers of the tensors that no recall answered for
@@ -106,7 +106,7 @@ class TensorMemo:
         self._entries = made
         self._keys_before = keys
         self._owners = owners
-        self._paths = [part.paths for part in seen.parts]
+        self._paths = [segment.paths for segment in seen.segments]
         self._forms = [*map(_form_of, seen.tensors)]
         self._places = [item.low for item in waiting]
         self._await(seen)
@@ -147,12 +147,12 @@ class TensorMemo:
         return True
 
     def _has_paths_of(self, seen: Seen) -> bool:
-        paths = [part.paths for part in seen.parts]
+        paths = [segment.paths for segment in seen.segments]
         if paths == self._paths:  # the lists of recalled objects are the same ones
             return True
         if seen.paths != [*chain.from_iterable(self._paths)]:
             return False
-        self._paths = paths  # in other parts: another object is recalled now
+        self._paths = paths  # in other segments: another object is recalled now
         return True
 
     def _all_answer(self, seen: Seen) -> bool:
@@ -162,8 +162,8 @@ class TensorMemo:
         answers = self._roll.answer([seen.tensors[place] for place in seen.moved])
         if answers is None:
             return False
-        for (part, place), storage in zip(seen.in_parts(seen.moved), answers, strict=True):
-            part.storages[place] = storage
+        for (segment, place), storage in zip(seen.in_segments(seen.moved), answers, strict=True):
+            segment.storages[place] = storage
         return True
 
     def _moved_alike(self, seen: Seen) -> list[int] | None:
@@ -178,8 +178,8 @@ class TensorMemo:
         if not self._may_lie_at(places, seen.moved):
             return None
         moved: list[int] = []
-        for (part, place), tensor in zip(seen.in_parts(seen.moved), tensors, strict=True):
-            part.storages[place] = tensor.untyped_storage()
+        for (segment, place), tensor in zip(seen.in_segments(seen.moved), tensors, strict=True):
+            segment.storages[place] = tensor.untyped_storage()
         for place, low in zip(seen.moved, places, strict=True):
             if self._places[place] != low:
                 moved.append(place)
@@ -226,15 +226,15 @@ class TensorMemo:
 
     def _add_entries(self, seen: Seen, capture: Sink, moved: list[int]) -> None:
         # All other nodes were filled in when they were stored.
-        for place, (part, at) in zip(seen.moved, seen.in_parts(seen.moved), strict=True):
-            each, node = self._known[place], part.nodes[at]
+        for place, (segment, at) in zip(seen.moved, seen.in_segments(seen.moved), strict=True):
+            each, node = self._known[place], segment.nodes[at]
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view
             if each.alone:
                 self._entries[each.entry].address = self._places[place]
         # Storages too: a tensor may be given another storage while its bytes are copied.
-        capture.owners += [part.storages for part in seen.parts]
+        capture.owners += [segment.storages for segment in seen.segments]
         capture.owners.append(seen.tensors)
         for place in self._copied:
             host = host_copy(seen.tensors[place].detach())

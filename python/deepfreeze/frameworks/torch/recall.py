@@ -44,8 +44,8 @@ def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
 
 
 @dataclass(slots=True)
-class Part:
-    """A run of a state's tensors: lists side by side, as there may be thousands."""
+class Segment:
+    """Tensors that a walk saw one after another: lists side by side, as there may be thousands."""
 
     begin: int  # the place of its first tensor
     nodes: list[Node] = field(default_factory=list)  # their keys are to be filled in
@@ -55,21 +55,21 @@ class Part:
     storages: list[torch.UntypedStorage | None] = field(default_factory=list)
     is_recalled: bool = False  # its lists of nodes and paths belong to a recall
 
-    def since(self, place: int) -> Part:
-        """The part without the tensors before `place`."""
+    def since(self, place: int) -> Segment:
+        """The segment without the tensors before `place`."""
         at = max(0, place - self.begin)
-        return Part(self.begin + at, self.nodes[at:], self.paths[at:], self.storages[at:])
+        return Segment(self.begin + at, self.nodes[at:], self.paths[at:], self.storages[at:])
 
 
 @dataclass(slots=True)
 class Seen:
     """The tensors of a state in the walk's order.
 
-    A recalled object is one part: none of its thousands of nodes and names is touched.
+    A recalled object is one segment: none of its thousands of nodes and names is touched.
     """
 
     tensors: list[torch.Tensor] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)  # the places of tensors without a storage
 
     def __len__(self) -> int:
@@ -77,21 +77,21 @@ class Seen:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes of all parts."""
-        return _joined([part.nodes for part in self.parts])
+        """All nodes."""
+        return _joined([segment.nodes for segment in self.segments])
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all parts."""
-        return _joined([part.paths for part in self.parts])
+        """All paths."""
+        return _joined([segment.paths for segment in self.segments])
 
-    def in_parts(self, places: Iterable[int]) -> Iterator[tuple[Part, int]]:
-        """The part of each tensor, and its place there. `places` ascend."""
+    def in_segments(self, places: Iterable[int]) -> Iterator[tuple[Segment, int]]:
+        """The segment of each tensor, and its place there. `places` ascend."""
         number = 0
         for place in places:
-            while place >= self.parts[number].begin + len(self.parts[number].nodes):
+            while place >= self.segments[number].begin + len(self.segments[number].nodes):
                 number += 1
-            yield self.parts[number], place - self.parts[number].begin
+            yield self.segments[number], place - self.segments[number].begin
 
     def node_of(self, tensor: torch.Tensor, path: str) -> Node:
         """Adds a dense tensor, and gives it a node; None for a sparse or quantised one."""
@@ -106,34 +106,40 @@ class Seen:
 
     def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
         """Adds a tensor of which nothing is known."""
-        if not self.parts or self.parts[-1].is_recalled:
-            self.parts.append(Part(len(self.tensors)))
-        part = self.parts[-1]
+        if not self.segments or self.segments[-1].is_recalled:
+            self.segments.append(Segment(len(self.tensors)))
+        segment = self.segments[-1]
         self.moved.append(len(self.tensors))
         self.tensors.append(tensor)
-        part.nodes.append(node)
-        part.paths.append(path)
-        part.storages.append(None)
+        segment.nodes.append(node)
+        segment.paths.append(path)
+        segment.storages.append(None)
 
     def extend(self, other: Seen) -> None:
         """Adds all tensors of `other`, which a recall gave, at the end."""
         begin = len(self.tensors)
         self.moved += [begin + place for place in other.moved]
         self.tensors += other.tensors
-        self.parts += [
-            Part(begin + part.begin, part.nodes, part.paths, part.storages, is_recalled=True)
-            for part in other.parts
-            if part.nodes
+        self.segments += [
+            Segment(
+                begin + segment.begin,
+                segment.nodes,
+                segment.paths,
+                segment.storages,
+                is_recalled=True,
+            )
+            for segment in other.segments
+            if segment.nodes
         ]
 
     def since(self, begin: int) -> Seen:
         """The tensors from one place on, as if nothing were known of them."""
         tensors = self.tensors[begin:]
-        first = bisect_right(self.parts, begin, key=attrgetter("begin")) - 1
-        parts = [part.since(begin) for part in self.parts[max(0, first) :]]
-        nodes = _joined([part.nodes for part in parts])
-        paths = _joined([part.paths for part in parts])
-        return Seen(tensors, [Part(0, nodes, paths, [None] * len(nodes))], [*range(len(nodes))])
+        first = bisect_right(self.segments, begin, key=attrgetter("begin")) - 1
+        segments = [segment.since(begin) for segment in self.segments[max(0, first) :]]
+        nodes = _joined([segment.nodes for segment in segments])
+        paths = _joined([segment.paths for segment in segments])
+        return Seen(tensors, [Segment(0, nodes, paths, [None] * len(nodes))], [*range(len(nodes))])
 
 
 def _joined(lists: list[list[Any]]) -> list[Any]:
@@ -197,7 +203,7 @@ class _Tensors:
         storages: list[torch.UntypedStorage | None],
         moved: list[int],
     ) -> Seen:
-        return Seen(live, [Part(0, self._nodes, self._paths, storages)], moved)
+        return Seen(live, [Segment(0, self._nodes, self._paths, storages)], moved)
 
 
 def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
