@@ -31,19 +31,16 @@ std::string_view chunk_of(std::string_view text, std::uint64_t bytes_max) {
 
 constexpr std::size_t kCompareBytes = 1024;  // at a time: memcmp() is much faster than a loop
 
-// Whole characters, if `other` is UTF-8.
+// Whole characters, if `other` is UTF-8: a character that is cut goes on there.
 std::size_t equal_bytes_of_begin(std::string_view one, std::string_view other) {
   const std::size_t bytes = std::min(one.size(), other.size());
-  const auto is_cut = [](std::string_view text, std::size_t at) {
-    return at < text.size() && is_continuation(text[at]);
-  };
   std::size_t at = 0;
   while (bytes - at >= kCompareBytes &&
          std::memcmp(one.data() + at, other.data() + at, kCompareBytes) == 0) {
     at += kCompareBytes;
   }
   while (at < bytes && one[at] == other[at]) ++at;
-  while (at > 0 && (is_cut(one, at) || is_cut(other, at))) --at;
+  while (at > 0 && at < other.size() && is_continuation(other[at])) --at;
   return at;
 }
 
@@ -115,7 +112,7 @@ Result<TreeText> rewrite_tree(std::string tree, const TreeText& last, std::uint6
   const std::string_view text = tree;
   const std::size_t head = equal_bytes_of_begin(text, last.tree);
   const std::string_view rest = text.substr(head);
-  const std::size_t tail = equal_bytes_of_end(rest, std::string_view(last.tree).substr(head));
+  const std::size_t tail = equal_bytes_of_end(rest, last.tree);  // they may overlap in the last one
   const std::string_view middle = rest.substr(0, rest.size() - tail);
   DF_TRY_VOID(check(tree, middle));
 

@@ -51,7 +51,8 @@ std::string random_text(std::mt19937_64& random) {
   std::string text;
   for (std::uint64_t count = random() % 8; count > 0; --count) {
     text += kCharacters[random() % std::size(kCharacters)];
-    if (random() % 8 == 0) text.append(random() % 3000, 'x');  // more than is compared at a time
+    // More than is compared, and than is counted, at a time.
+    if (random() % 8 == 0) text.append(random() % 3000, random() % 2 == 0 ? 'x' : '"');
   }
   return text;
 }
@@ -70,6 +71,19 @@ TEST(RewriteTree, GivesWhatWriteTreeGives) {
     ASSERT_EQ(text->tree, tree);
     ASSERT_EQ(text->members, expected.members) << "after " << last.tree;
     last = *text;
+  }
+}
+
+// Every place counts, however far from both ends.
+TEST(RewriteTree, SeesAChangeOfAnyByte) {
+  std::string tree(4'000, 'x');
+  const TreeText last = written(tree);
+  for (char& each : tree) {
+    each = '"';
+    const auto text = rewrite_tree(tree, last, kBytesMax);
+    ASSERT_TRUE(text.has_value());
+    ASSERT_EQ(text->members, written(tree).members);
+    each = 'x';
   }
 }
 
