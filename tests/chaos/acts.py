@@ -213,6 +213,7 @@ class Acts:
         trainer.recovered = False
         self._must_recover(trainer)
         self._on.end(trainer)
+        self.tidied()  # the next life could not save beside all that this one kept
 
     def _filled(self, disk: SmallDisk, trainer: Trainer) -> bool:
         """What `gc` frees is taken as well."""
