@@ -79,6 +79,20 @@ RUNS = (
         seconds_max=4 * HOUR,
     ),
     Run(
+        "node_losses",
+        "DDP on four machines with disks of their own: two die at a random moment, 100 times",
+        (PYTHON, "-m", "tests.nodes.namespaces.cases", "ddp_loses_nodes_100_times", "--json"),
+        r"\d+ losses of \d+ of \d+ nodes|\d+ files from parity|0 faults",
+        seconds_max=HOUR,
+    ),
+    Run(
+        "node_losses_fsdp",
+        "the same with FSDP2",
+        (PYTHON, "-m", "tests.nodes.namespaces.cases", "fsdp_loses_nodes_100_times", "--json"),
+        r"\d+ losses of \d+ of \d+ nodes|\d+ files from parity|0 faults",
+        seconds_max=HOUR,
+    ),
+    Run(
         "nodes",
         "jobs on two and three machines with disks of their own: deaths, power cuts, lost letters",
         (f"{TESTS}/nodes/crash/nodes_crash_test", "--gtest_filter=*Random*"),

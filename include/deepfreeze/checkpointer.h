@@ -34,11 +34,14 @@
 
 namespace deepfreeze {
 
-// How far a save has come; each includes those before.
+// How far a save has come; each of the first three includes those before.
 enum class Level : std::uint8_t {
   kCaptured,  // the state is copied: the caller may change it
   kLocal,     // committed in the run's own directory
   kDurable,   // and on the last tier of Options::tiers that this step is meant for
+  // Not in that order: local, and the nodes of this node's group have the parity of their files
+  // (Options::protect), so that it outlives the loss of some.
+  kProtected,
 };
 
 // The state of one checkpoint on one tier.
@@ -78,12 +81,14 @@ struct SaveStatus {
   double checksum_seconds = 0;
   double write_seconds = 0;  // at least one write was in flight
   double commit_seconds = 0;
-  double local_seconds = 0;    // from save() to committed; 0 until then
-  double durable_seconds = 0;  // the same on the last tier
-  bool early = false;          // its capture began before save(): begin_capture()
+  double local_seconds = 0;      // from save() to committed; 0 until then
+  double durable_seconds = 0;    // the same on the last tier
+  double protected_seconds = 0;  // the same until its parity was durable on all nodes of the group
+  bool early = false;            // its capture began before save(): begin_capture()
   bool captured = false;
   bool local = false;
   bool durable = false;
+  bool is_protected = false;                // see Level::kProtected
   std::optional<std::uint64_t> non_finite;  // values, once written; absent without statistics
   std::vector<std::string> torn;            // keys that changed while they were captured
   std::vector<Divergence> diverged;         // once durable: see Options::audit_saves

@@ -33,6 +33,20 @@ enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
 // checkpoint. The second must be asked for, so that a forgotten mount stays an error.
 enum class Near : std::uint8_t { kShared, kNode };
 
+// Parity over the nodes of a job whose directories are their own (Near::kNode): each checkpoint
+// outlives the loss of any `parity` nodes of a group, without a farther tier. Groups have about
+// data + parity nodes, and each node stores about parity / data of its own bytes more. With one
+// data and one parity piece nodes are pairs that keep copies of each other.
+struct Parity {
+  std::size_t data = 6;
+  std::size_t parity = 2;
+  std::uint64_t bytes_per_second = 0;  // that a node reads for it, at most; 0: no limit
+  // Of this process's node: the unit that may fail as a whole and takes the node along, such as its
+  // switch. Nodes of one domain are put into different groups if there are enough. Empty: the host.
+  std::string domain = {};
+  bool operator==(const Parity&) const = default;
+};
+
 // Which checkpoints stay. No rule set: all of them.
 struct Keep {
   enum class Better : std::uint8_t { kMin, kMax };
@@ -121,6 +135,8 @@ struct Options {
   // For Near::kNode: the network interface by which nodes reach each other, encrypted and with keys
   // that are made at open(). Empty: all that are up but the loopback.
   std::string link = {};
+  // Needs Near::kNode, and more nodes than `parity`; a job on one node has none, with a warning.
+  std::optional<Parity> protect;
   Keep keep;
   // Nearest first. A checkpoint leaves the run's directory only when `keep` allows it and no tier
   // waits for it.

@@ -22,6 +22,7 @@ from deepfreeze.forking import fork
 from deepfreeze.frameworks.in_use.determinism import Determinism, determinism
 from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.torch.ranks import TorchRanks
+from deepfreeze.interval.parity import parity, partner
 from deepfreeze.interval.policy import every, keep
 from deepfreeze.interval.tier import tier
 from deepfreeze.ranks import DirectoryRanks, MPIRanks
@@ -57,6 +58,8 @@ __all__ = [
     "finish_on_sigterm",
     "fork",
     "keep",
+    "parity",
+    "partner",
     "per_rank",
     "register_type",
     "tag",

@@ -95,10 +95,12 @@ class SaveStatus:
     commit_seconds: float
     local_seconds: float
     durable_seconds: float
+    protected_seconds: float
     early: bool
     captured: bool
     local: bool
     durable: bool
+    protected: bool
     non_finite: int | None
     diverged: list[tuple[str, list[int]]]
     torn: list[str]
@@ -211,7 +213,7 @@ class Engine:
         # directory of its socket, "" for the usual one; command that starts one, none if empty
         agent: tuple[str, Sequence[str]] | None = None,
         # each node has a directory of its own; interface of their links, "" for all that are up
-        nodes: str | None = None,
+        nodes: tuple[str, tuple[int, int, int, str] | None] | None = None,
     ) -> None: ...
     # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:

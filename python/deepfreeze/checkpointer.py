@@ -19,6 +19,7 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
 from deepfreeze.interval.beyond import beyond_process
 from deepfreeze.interval.budget import policy_of
+from deepfreeze.interval.parity import Parity
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.interval.tier import Tier
 from deepfreeze.metrics.textfile import textfile_of, watched
@@ -87,6 +88,7 @@ class Checkpointer(Described, Tiered):
         agent: str | os.PathLike[str] | None = None,
         near: Literal["shared", "node"] = "shared",
         link: str = "auto",
+        protect: Parity | None = None,
     ) -> None:
         """Opens the run in the directory `path`, which is created if it does not exist.
         every: When step() saves, from df.every(); the default is each step.
@@ -106,6 +108,7 @@ class Checkpointer(Described, Tiered):
         bytes_max: The room for checkpoints in `path` while a tier is behind, such as "500GB".
         agent: "auto": a process of its own finishes captured saves if this one is killed.
         near: "node": each node of the job has a `path` of its own. `link`: their interface.
+        protect: With it, from df.parity() or df.partner(): checkpoints outlive the loss of nodes.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         self._parent, self.path, self._owner = absolute_parent(parent), absolute(path), os.getpid()
@@ -115,18 +118,13 @@ class Checkpointer(Described, Tiered):
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, not in the first save()
         self._engine = _core.Engine(
-            os.fspath(self.path),
-            **self._keep.form(),
-            parent=self._parent,
-            on_busy=on_busy,
-            profile=profile,
-            arena_bytes_max=arena_bytes_max,
-            statistics=statistics,
-            reuse_unchanged=reuse_unchanged,
-            ranks=self._ranks,
-            read_only=read_only,
-            **beyond_process(tiers, agent, bytes_max, near, link, commit_wait_seconds, audit_saves),
-        )
+            os.fspath(self.path), **self._keep.form(), parent=self._parent, on_busy=on_busy,
+            profile=profile, arena_bytes_max=arena_bytes_max, statistics=statistics,
+            reuse_unchanged=reuse_unchanged, ranks=self._ranks, read_only=read_only,
+            **beyond_process(
+                tiers, agent, bytes_max, near, link, protect, commit_wait_seconds, audit_saves
+            ),
+        )  # fmt: skip
         self._declining, self._strict_saves = declining(self._engine, self._ranks), strict_saves
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
         self._lazy, self._policy = LazyCapture(self._engine, self._calls), policy_of(every)

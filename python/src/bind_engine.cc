@@ -31,7 +31,8 @@ Level level_of(const std::string& name) {
   if (name == "captured") return Level::kCaptured;
   if (name == "local") return Level::kLocal;
   if (name == "durable") return Level::kDurable;
-  raise(invalid("level \"" + name + "\": not captured, local or durable"));
+  if (name == "protected") return Level::kProtected;
+  raise(invalid("level \"" + name + "\": not captured, local, durable or protected"));
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
@@ -151,6 +152,17 @@ Tier tier_of(const TierForm& form) {
   return tier;
 }
 
+// Data, parity, bytes per second, domain.
+using ParityForm = std::tuple<std::size_t, std::size_t, std::uint64_t, std::string>;
+
+Parity parity_of(ParityForm form) {
+  auto& [data, parity, rate, domain] = form;
+  return {.data = data, .parity = parity, .bytes_per_second = rate, .domain = std::move(domain)};
+}
+
+// The interface of the links, and parity, of nodes with directories of their own.
+using NodesForm = std::pair<std::string, std::optional<ParityForm>>;
+
 // Directory and command.
 using AgentForm = std::pair<std::string, std::vector<std::string>>;
 
@@ -165,11 +177,12 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          std::uint32_t audit_saves, bool read_only,
                          const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
                          double drain_wait_max_seconds, std::optional<AgentForm> agent,
-                         std::optional<std::string> nodes) {
+                         std::optional<NodesForm> nodes) {
   Options options;
   if (nodes) {
     options.near = Near::kNode;
-    options.link = *std::move(nodes);
+    options.link = std::move(nodes->first);
+    if (nodes->second) options.protect = parity_of(*std::move(nodes->second));
   }
   if (agent) {
     options.agent =
@@ -333,10 +346,12 @@ void bind_handle(nb::module_& module) {
       .def_ro("commit_seconds", &SaveStatus::commit_seconds)
       .def_ro("local_seconds", &SaveStatus::local_seconds)
       .def_ro("durable_seconds", &SaveStatus::durable_seconds)
+      .def_ro("protected_seconds", &SaveStatus::protected_seconds)
       .def_ro("early", &SaveStatus::early)
       .def_ro("captured", &SaveStatus::captured)
       .def_ro("local", &SaveStatus::local)
       .def_ro("durable", &SaveStatus::durable)
+      .def_ro("protected", &SaveStatus::is_protected)
       .def_ro("non_finite", &SaveStatus::non_finite)
       .def_prop_ro("diverged", [](const SaveStatus& status) { return pairs_of(status.diverged); })
       .def_ro("torn", &SaveStatus::torn)
@@ -407,7 +422,7 @@ void bind_engine(nb::module_& module) {
              std::uint64_t reuse_bytes_min, nb::object ranks, double commit_wait_max_seconds,
              std::uint32_t audit_saves, bool read_only, const std::vector<TierForm>& tiers,
              std::optional<std::uint64_t> bytes_max, double drain_wait_max_seconds,
-             std::optional<AgentForm> agent, std::optional<std::string> nodes) {
+             std::optional<AgentForm> agent, std::optional<NodesForm> nodes) {
             new (self) Checkpointer(open_engine(
                 path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
                 busy_wait_max_seconds, profile, arena_bytes_max, statistics, reuse_unchanged,

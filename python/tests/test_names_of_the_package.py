@@ -10,9 +10,8 @@ PUBLIC = [
     "CheckpointError", "CheckpointTimeoutError", "Checkpointer", "CorruptError", "Determinism",
     "DirectoryRanks", "EncodeError", "FencedError", "IncompleteError", "MPIRanks", "MismatchError",
     "NoSpaceError", "PerRank", "RNG", "RestoreReport", "SaveHandle", "SaveStatus", "TorchRanks",
-    "TornCaptureError", "determinism", "every", "finish_on_sigterm", "fork", "keep", "per_rank",
-    "register_type",
-    "tag", "tier",
+    "TornCaptureError", "determinism", "every", "finish_on_sigterm", "fork", "keep", "parity",
+    "partner", "per_rank", "register_type", "tag", "tier",
 ]  # fmt: skip
 
 

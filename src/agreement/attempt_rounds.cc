@@ -34,8 +34,9 @@ std::string sealed_files_in(Vfs& vfs, const AttemptName& attempt) {
   }
   std::vector<std::string> files;
   for (const DirEntry& entry : *entries) {
-    const bool is_part = entry.name == kManifestFile || parse_sealed_file_name(entry.name);
-    if (is_part) files.push_back(entry.name);
+    const bool is_sealed = entry.name == kManifestFile || parse_sealed_file_name(entry.name) ||
+                           is_parity_file_name(entry.name);
+    if (is_sealed) files.push_back(entry.name);
   }
   MessageWriter message;
   message.number(static_cast<std::uint64_t>(files.size()));

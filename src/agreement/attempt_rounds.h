@@ -20,7 +20,8 @@ namespace deepfreeze {
 [[nodiscard]] Result<std::vector<std::vector<AttemptName>>> share_attempts(
     RankGroup& ranks, const NodeMap& nodes, const Result<std::vector<AttemptName>>& own);
 
-// For each sealed file, and the manifest, the leaders of the nodes that have it, ascending.
+// For each sealed or parity file, and the manifest, the leaders of the nodes that have it,
+// ascending.
 using FilePlaces = std::map<std::string, std::vector<std::uint32_t>, std::less<>>;
 
 // Collective: the sealed files of an attempt on all nodes. A node whose directory can't be listed

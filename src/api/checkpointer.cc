@@ -38,6 +38,11 @@ Status check_options(const Options& options) {
                 "near: a run on nodes with directories of their own can't be opened read-only yet: "
                 "open it to write, or open a farther tier by its own path");
   }
+  if (options.protect && options.near != Near::kNode) {
+    return fail(ErrorCode::kInvalidArgument,
+                "protect: parity is for nodes that have directories of their own: open with "
+                "near=\"node\"");
+  }
   return check_bytes_max(options);
 }
 
@@ -168,7 +173,11 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
   if (impl.is_on_nodes()) {
     DF_TRY(impl.nodes, NearNodes::open(*ranks.group(), *impl.map, *impl.vfs,
                                        impl.writer.record().run_id, interface));
+    DF_TRY_VOID(impl.start_parity());
     impl.give_leader_an_heir();
+  } else if (impl.options.protect && impl.ranks.commits()) {
+    log_warning(fmt::format("protect: {} has no parity, because its job has one node",
+                            impl.vfs->path_of("")));
   }
   return Checkpointer(*std::move(own));
 }
@@ -325,8 +334,8 @@ Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
 Result<OpenCheckpoint> Checkpointer::open_checkpoint(const CheckpointInfo& info) {
   DF_TRY_VOID(check_usable("open " + info.path));
   if (!impl_->nodes) return deepfreeze::open_checkpoint(info);
-  DF_TRY(auto others, impl_->nodes->files_of({info.step, info.attempt_id}));
-  return open_on_nodes(info, impl_->vfs->path_of(""), std::move(others), impl_->nodes);
+  DF_TRY(auto files, impl_->nodes->files_of({info.step, info.attempt_id}));
+  return open_on_nodes(info, impl_->vfs->path_of(""), std::move(files), impl_->nodes);
 }
 
 Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {

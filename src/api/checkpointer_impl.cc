@@ -84,6 +84,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
   }
   note_end(committed, job.handle());
   if (!committed) watch->forget(job.attempt());
+  if (parity) committed ? parity->committed(job.attempt()) : parity->forget(job.attempt());
   if (committed && leads()) {
     watch->generation = job.generation();
     collect_or_warn(job);
@@ -141,7 +142,9 @@ void Checkpointer::Impl::collect(std::uint64_t generation) {
   });
   if (!check_not_fenced(*vfs, generation)) return;
   const auto held = [this](const RunListing& listing) {
-    return flusher ? flusher->held(listing) : std::vector<AttemptName>();
+    auto names = flusher ? flusher->held(listing) : std::vector<AttemptName>();
+    if (parity) std::ranges::copy(parity->held(), std::back_inserter(names));
+    return names;
   };
   const auto collected = collect_garbage(*vfs, keep, {.held = held});
   is_collected = collected.has_value();
@@ -363,7 +366,9 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
                                     .handover = can_be_finished ? &agent->handover() : nullptr,
                                     .reuse = reuse ? &*reuse : nullptr,
                                     .commit_node = commit_node()};
-  watch->expect({plan.identity.step, plan.identity.attempt_id}, handle);
+  const AttemptName attempt{plan.identity.step, plan.identity.attempt_id};
+  watch->expect(attempt, handle);
+  if (parity) parity->expect(attempt, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
   capture->belongs_to(job);

@@ -17,6 +17,7 @@
 #include "agreement/job_ranks.h"
 #include "api/near_nodes.h"
 #include "api/near_room.h"
+#include "api/node_parity.h"
 #include "api/tiers.h"
 #include "base/bounded_queue.h"
 #include "deepfreeze/checkpointer.h"
@@ -97,7 +98,9 @@ struct Checkpointer::Impl {
     const bool agent_goes_on = agent && agent->say_bye();
     if (!agent_goes_on) drain_or_warn();
     if (flusher) flusher->stop();
+    if (parity) parity->drain(std::min(options.drain_wait_max, kWaitMax));
     if (nodes) nodes->close();
+    if (parity) parity->stop();  // it may wait for other nodes, until the links are closed
     watch->end(agent_goes_on ? "the run was closed before it arrived; the agent goes on with it"
                              : "the run was closed before it arrived");
   }
@@ -107,6 +110,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool is_on_nodes() const { return map && !map->is_one(); }
   [[nodiscard]] CommitNode commit_node();
   void give_leader_an_heir();
+  [[nodiscard]] Status start_parity();
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);
@@ -185,6 +189,7 @@ struct Checkpointer::Impl {
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
   const std::shared_ptr<Flusher> flusher;  // null: there are no tiers to write
   std::shared_ptr<NearNodes> nodes;        // null: all ranks see one directory
+  std::unique_ptr<NodeParity> parity;      // null: there is none; borrows nodes
   NearRoom room;                           // of the rank that commits; others have it always
   std::thread worker;                      // last: it uses all above
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agreement/history_rounds.h"
+#include "agreement/parity_round.h"
 #include "api/checkpointer_impl.h"
 #include "base/host_name.h"
 #include "base/log.h"
@@ -44,6 +45,29 @@ void Checkpointer::Impl::give_leader_an_heir() {
   if (estate) return agent->lead(std::move(estate->handover), std::move(estate->listener));
   log_warning(fmt::format("no agent can commit with the other nodes in place of this process: {}",
                           estate.error().message()));
+}
+
+// Collective.
+Status Checkpointer::Impl::start_parity() {
+  DF_TRY(const auto group, agree_on_parity(*ranks.group(), *map, options.protect));
+  if (!group) return {};
+  const auto start = [&]() -> Status {
+    DF_TRY(auto peers, nodes->peers(*group));
+    const auto own = std::ranges::find(peers, map->own().ranks, &NodeParity::Peer::ranks);
+    const auto place = static_cast<std::size_t>(own - peers.begin());
+    DF_TRY(parity, NodeParity::start(
+                       {.parity = *options.protect,
+                        .group = std::move(peers),
+                        .own = place,
+                        .nodes = map->nodes().size(),
+                        .leads = leads(),
+                        .send = [to = nodes.get()](std::uint32_t rank, const LinkMessage& message) {
+                          return to->send(rank, message);
+                        }}));
+    nodes->give_parity_to(*parity);
+    return {};
+  };
+  return ranks.agree("protect", start());
 }
 
 CommitNode Checkpointer::Impl::commit_node() {

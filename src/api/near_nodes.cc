@@ -8,6 +8,7 @@
 
 #include "agreement/attempt_rounds.h"
 #include "agreement/claim_rounds.h"
+#include "api/rebuilt_on_demand.h"
 #include "base/log.h"
 #include "base/named_threads.h"
 #include "base/polling.h"
@@ -94,9 +95,10 @@ Status NearNodes::start() {
     DF_TRY(auto served, open_posix_vfs(near_.path_of("")));
     DF_TRY(server_, FileServer::start(*endpoint_, std::move(served)));
   }
-  DF_TRY(dispatcher_,
-         LinkDispatcher::start(*endpoint_,
-                               {.reads = server_.get(), .answers = &asks_, .commits = &letters_}));
+  DF_TRY(dispatcher_, LinkDispatcher::start(*endpoint_, {.reads = server_.get(),
+                                                         .answers = &asks_,
+                                                         .commits = &letters_,
+                                                         .parity = &parity_}));
   return ranks_.rank() == 0 ? start_answering() : Status{};
 }
 
@@ -185,9 +187,10 @@ Result<std::vector<NearNodes::Other>> NearNodes::list_others(const Result<RunLis
   return others;
 }
 
-Result<std::unique_ptr<Vfs>> NearNodes::files_of(const AttemptName& attempt) {
+Result<CheckpointFiles> NearNodes::files_of(const AttemptName& attempt) {
   DF_TRY(const FilePlaces places, share_files(ranks_, map_, near_, attempt));
   FileRoutes routes;
+  std::vector<std::string> parity;
   for (const auto& [file, leaders] : places) {
     std::vector<Vfs*> nodes;
     for (const JobNode& node : map_.nodes()) {
@@ -196,9 +199,31 @@ Result<std::unique_ptr<Vfs>> NearNodes::files_of(const AttemptName& attempt) {
       DF_TRY(Vfs* const files, files_on(node));
       nodes.push_back(files);
     }
+    if (is_parity_file_name(file)) parity.push_back(file);
     if (!nodes.empty()) routes.emplace(attempt_dir_name(attempt) + "/" + file, std::move(nodes));
   }
-  return route_files(std::move(routes));
+  CheckpointFiles files{.others = route_files(routes), .rebuild = {}};
+  if (parity.empty()) return files;
+  files.rebuild = [near = near_.path_of(""), routes = std::move(routes),
+                   parity = std::move(parity)](const Manifest& manifest) {
+    return rebuild_on_demand(near, route_files(routes), manifest, parity);
+  };
+  return files;
+}
+
+Result<std::vector<NodeParity::Peer>> NearNodes::peers(std::span<const std::size_t> group) {
+  std::vector<NodeParity::Peer> peers;
+  for (const std::size_t place : group) {
+    const JobNode& node = map_.nodes()[place];
+    NodeParity::Peer peer{.node = place, .ranks = node.ranks, .files = {}};
+    if (node == map_.own()) {
+      DF_TRY(peer.files, open_posix_vfs(near_.path_of("")));
+    } else {
+      DF_TRY(peer.files, open_remote_files(asks_, {node.ranks.front(), place_of(node)}));
+    }
+    peers.push_back(std::move(peer));
+  }
+  return peers;
 }
 
 // Leaders commit with rank 0 alone.

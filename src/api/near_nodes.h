@@ -2,17 +2,21 @@
 // them, their part in each commit, and their files.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agreement/link_round.h"
 #include "agreement/node_map.h"
+#include "api/node_parity.h"
+#include "api/open_checkpoint.h"
 #include "manifest/run_directory.h"
 #include "nodes/commit_node.h"
 #include "nodes/file_server.h"
@@ -59,8 +63,17 @@ class NearNodes {
     RunListing listing;
   };
   [[nodiscard]] Result<std::vector<Other>> list_others(const Result<RunListing>& own);
-  // Collective: the files of a checkpoint on other nodes. It borrows this.
-  [[nodiscard]] Result<std::unique_ptr<Vfs>> files_of(const AttemptName& attempt);
+  // Collective: the files of a checkpoint on other nodes, and those that can be calculated from
+  // parity. They borrow this.
+  [[nodiscard]] Result<CheckpointFiles> files_of(const AttemptName& attempt);
+
+  // The nodes of this rank's group, by their places in map(), each with files of its own.
+  [[nodiscard]] Result<std::vector<NodeParity::Peer>> peers(std::span<const std::size_t> group);
+  [[nodiscard]] Status send(std::uint32_t rank, const LinkMessage& message) {
+    return endpoint_->send(rank, message);
+  }
+  // From here on until close() it gets the messages about parity. It must outlive that.
+  void give_parity_to(LinkTaker& taker) { parity_.to = &taker; }
 
   // For a leader: the means by which an agent goes on in its place, and rank 0's port. To be given
   // to the agent before the first save.
@@ -73,6 +86,17 @@ class NearNodes {
   void close();
 
  private:
+  // The dispatcher is at work before parity is.
+  struct LateTaker final : public LinkTaker {
+    void take(std::uint32_t rank, LinkMessage message) override {
+      if (LinkTaker* const taker = to) taker->take(rank, std::move(message));
+    }
+    void note(const LinkState& state) override {
+      if (LinkTaker* const taker = to) taker->note(state);
+    }
+    void end() override {}
+    std::atomic<LinkTaker*> to = nullptr;
+  };
   [[nodiscard]] Status start();
   [[nodiscard]] Status start_answering();
   void answer();
@@ -95,6 +119,7 @@ class NearNodes {
   std::map<std::uint32_t, std::unique_ptr<Vfs>>
       files_;                           // of other nodes, by leader, once asked for
   std::unique_ptr<FileServer> server_;  // of a leader
+  LateTaker parity_;
   std::unique_ptr<LinkDispatcher> dispatcher_;
   std::unique_ptr<Vfs> answers_;         // this directory, for the next alone
   std::vector<std::jthread> answering_;  // one on rank 0, until close()

@@ -359,20 +359,24 @@ Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
 }
 
 Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info, const std::string& near,
-                                     std::unique_ptr<Vfs> others,
-                                     std::shared_ptr<const void> keeper) {
-  DF_TRY(Located located, locate_on_nodes(info, *others));
+                                     CheckpointFiles files, std::shared_ptr<const void> keeper) {
+  DF_TRY(Located located, locate_on_nodes(info, *files.others));
   const std::string directory = attempt_dir_name({info.step, info.attempt_id});
   auto& tiers = located.tiers;
   if (!tiers.empty() && tiers.front()->path_of(directory) == near + "/" + directory) {
-    tiers.insert(tiers.begin() + 1, std::move(others));
+    tiers.insert(tiers.begin() + 1, std::move(files.others));
   } else {
     // Without a manifest this node can't tell a missing file from a deleted checkpoint: others can.
     DF_TRY(auto own, open_vfs(near));
     tiers.insert(tiers.begin(), std::move(own));
-    tiers.insert(tiers.begin(), std::move(others));
+    tiers.insert(tiers.begin(), std::move(files.others));
   }
-  return open_located(info, std::move(located), 2, std::move(keeper));
+  std::size_t shares = 2;
+  if (files.rebuild) {
+    tiers.insert(tiers.begin() + 2, files.rebuild(located.manifest));
+    ++shares;
+  }
+  return open_located(info, std::move(located), shares, std::move(keeper));
 }
 
 Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,

@@ -1,6 +1,7 @@
 // Committed checkpoints as the public interface shows them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,12 +20,17 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 // The same for a run on several tiers.
 [[nodiscard]] std::vector<CheckpointInfo> describe_tiers(const TieredListing& found, Vfs& near,
                                                          std::span<Vfs* const> far);
-// As open_checkpoint(), with the checkpoint's files on other nodes, which count as nearer than the
-// tiers. `near` is this node's directory: it may have files and not know the outcome. `keeper`
-// holds the objects that `others` borrows.
+// The files of a checkpoint on other nodes.
+struct CheckpointFiles {
+  std::unique_ptr<Vfs> others;
+  // Makes the files that are calculated from parity; empty: no node has parity.
+  std::function<std::unique_ptr<Vfs>(const Manifest&)> rebuild;
+};
+// As open_checkpoint(), with files that count as nearer than the tiers. `near` is this node's
+// directory: it may have files and not know the outcome. `keeper` holds the objects that they
+// borrow.
 [[nodiscard]] Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info,
-                                                   const std::string& near,
-                                                   std::unique_ptr<Vfs> others,
+                                                   const std::string& near, CheckpointFiles files,
                                                    std::shared_ptr<const void> keeper);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 

@@ -76,6 +76,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_fork(program),
                                 add_tag(program),
                                 add_tiers(program),
+                                add_plan(program),
                                 add_agent(program),
                                 add_export(program),
                                 add_import(program),

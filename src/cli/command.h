@@ -30,6 +30,7 @@ struct Command {
 [[nodiscard]] Command add_fork(Program& program);
 [[nodiscard]] Command add_tag(Program& program);
 [[nodiscard]] Command add_tiers(Program& program);
+[[nodiscard]] Command add_plan(Program& program);
 [[nodiscard]] Command add_agent(Program& program);
 [[nodiscard]] Command add_export(Program& program);
 [[nodiscard]] Command add_import(Program& program);

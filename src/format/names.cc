@@ -88,6 +88,18 @@ std::optional<PartName> parse_sealed_file_name(std::string_view text) {
   return name;
 }
 
+std::string parity_file_name(std::uint64_t node, std::uint64_t nodes) {
+  return fmt::format("parity-{:05}-of-{:05}{}", node, nodes, kSealedSuffix);
+}
+
+bool is_parity_file_name(std::string_view text) {
+  std::uint64_t node = 0;
+  std::uint64_t nodes = 0;
+  NameCutter cutter(text);
+  cutter.literal("parity-").decimal(node).literal("-of-").decimal(nodes).literal(kSealedSuffix);
+  return cutter.done() && parity_file_name(node, nodes) == text && node < nodes;
+}
+
 std::string generation_file_name(std::uint64_t generation) {
   return fmt::format("generation-{:08}.json", generation);
 }

@@ -37,6 +37,13 @@ struct PartName {
 [[nodiscard]] std::string failed_file_name(const PartName& name);  // rank-….failed
 [[nodiscard]] std::optional<PartName> parse_sealed_file_name(std::string_view text);
 
+// parity-00003-of-00008.safetensors: that of one node's files among a group's (src/protect), with
+// the node's number and that of all nodes.
+[[nodiscard]] std::string parity_file_name(std::uint64_t node, std::uint64_t nodes);
+[[nodiscard]] bool is_parity_file_name(std::string_view text);
+// An empty file beside it: the parity of all nodes of the group is durable. A hint.
+inline constexpr std::string_view kProtectedFile = "protected";
+
 // generation-00000002.json
 [[nodiscard]] std::string generation_file_name(std::uint64_t generation);
 [[nodiscard]] std::optional<std::uint64_t> parse_generation_file_name(std::string_view text);

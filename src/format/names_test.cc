@@ -28,6 +28,19 @@ TEST(AttemptDirName, RefusesEveryOtherSpelling) {
   }
 }
 
+TEST(ParityFileName, IsOneOfANode) {
+  EXPECT_EQ(parity_file_name(3, 8), "parity-00003-of-00008.safetensors");
+  EXPECT_TRUE(is_parity_file_name("parity-00003-of-00008.safetensors"));
+  EXPECT_TRUE(is_parity_file_name(parity_file_name(123'456, 200'000)));
+  for (const std::string_view name :
+       {"parity-00008-of-00008.safetensors", "parity-3-of-8.safetensors", "parity-",
+        "parity-00003-of-00008", "parity-00003-of-00008.safetensors.tmp",
+        "rank-00003-of-00008-0-of-1.safetensors", "parity-00003of-00008.safetensors",
+        "parity--0003-of-00008.safetensors", ""}) {
+    EXPECT_FALSE(is_parity_file_name(name)) << name;
+  }
+}
+
 TEST(PartFileName, RoundTrips) {
   const PartName name{.rank = 0, .world_size = 4, .file = 0, .file_count = 1};
   EXPECT_EQ(sealed_file_name(name), "rank-00000-of-00004-0-of-1.safetensors");

@@ -99,7 +99,7 @@ bool take(MessageReader& from, LinkDecided& decided) {
 
 template <class Message>
 concept OfAttempt = std::is_same_v<Message, LinkAsk> || std::is_same_v<Message, LinkUnknown> ||
-                    std::is_same_v<Message, LinkGone>;
+                    std::is_same_v<Message, LinkGone> || std::is_same_v<Message, LinkProtected>;
 template <OfAttempt Message>
 void put(MessageWriter& to, const Message& message) {
   put(to, message.attempt);

@@ -12,7 +12,7 @@
 
 namespace deepfreeze {
 
-inline constexpr std::uint32_t kLinkVersion = 1;
+inline constexpr std::uint32_t kLinkVersion = 2;
 inline constexpr std::size_t kLinkMessageBytesMax = 64 * 1024 * 1024;
 inline constexpr std::size_t kLinkNameBytesMax = 255;
 inline constexpr std::size_t kLinkFilesMax = 64 * 1024;
@@ -87,9 +87,15 @@ struct LinkError {
 // Says that the process lives; the endpoint's own.
 struct LinkPing {};
 
+// The sender's parity of an attempt is durable.
+struct LinkProtected {
+  LinkAttempt attempt;
+};
+
 // The order is that of their numbers on the wire, from 1.
-using LinkMessage = std::variant<LinkHello, LinkPart, LinkSealed, LinkFailed, LinkDecided, LinkAsk,
-                                 LinkUnknown, LinkGone, LinkRead, LinkBytes, LinkError, LinkPing>;
+using LinkMessage =
+    std::variant<LinkHello, LinkPart, LinkSealed, LinkFailed, LinkDecided, LinkAsk, LinkUnknown,
+                 LinkGone, LinkRead, LinkBytes, LinkError, LinkPing, LinkProtected>;
 
 struct LinkPayload {
   std::uint8_t kind = 0;

@@ -22,7 +22,8 @@ std::vector<LinkMessage> samples() {
           LinkRead{.number = 3, .attempt = kAttempt, .file = "f", .offset = 1 << 20, .size = 4},
           LinkBytes{.number = 3, .file_bytes = 9, .bytes = "abcd"},
           LinkError{.number = 3, .error = Error(ErrorCode::kGone, "deleted")},
-          LinkPing{}};
+          LinkPing{},
+          LinkProtected{.attempt = kAttempt}};
 }
 
 TEST(LinkMessage, IsReadAsItWasWritten) {

@@ -67,13 +67,16 @@ NameKind kind_in_attempt(const DirEntry& entry) {
   if (name == kDeletedManifestFile) return NameKind::kDeletedManifest;
   if (parse_tag_file_name(name)) return NameKind::kTags;
   if (parse_sealed_file_name(name)) return NameKind::kSealedPart;
+  if (is_parity_file_name(name)) return NameKind::kParity;
+  if (name == kProtectedFile) return NameKind::kProtected;
   if (is_part_with(name, ".part")) return NameKind::kPart;
   if (is_part_with(name, ".failed")) return NameKind::kFailedPart;
   if (has_nonce(name, "manifest.bad-", ".json")) return NameKind::kKeptManifest;
   // A flush makes the second kind.
-  const bool is_temporary = has_nonce(name, "manifest.", ".tmp") ||
-                            has_nonce(name, "rank.", ".tmp") || has_nonce(name, "tags.", ".tmp");
-  return is_temporary ? NameKind::kTemporary : NameKind::kForeign;
+  for (const std::string_view stem : {"manifest.", "rank.", "tags.", "parity."}) {
+    if (has_nonce(name, stem, ".tmp")) return NameKind::kTemporary;
+  }
+  return NameKind::kForeign;
 }
 
 }  // namespace deepfreeze

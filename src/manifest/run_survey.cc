@@ -269,7 +269,9 @@ Result<std::vector<std::string>> unlisted_names(Vfs& vfs, const Manifest& manife
   const std::set<std::string_view> listed = listed_names(manifest);
   std::vector<std::string> names;
   for (const DirEntry& entry : entries) {
-    const bool is_known = listed.contains(entry.name) || kind_in_attempt(entry) == NameKind::kTags;
+    const NameKind kind = kind_in_attempt(entry);
+    const bool is_known = listed.contains(entry.name) || kind == NameKind::kTags ||
+                          kind == NameKind::kParity || kind == NameKind::kProtected;
     if (!is_known) names.push_back(entry.name);
   }
   return names;

@@ -1,7 +1,6 @@
 #include "nodes/link_dispatcher.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <variant>
 
@@ -15,10 +14,11 @@ constexpr std::chrono::milliseconds kReceiveMax{60'000};  // then it waits again
 
 }  // namespace
 
-LinkDispatcher::LinkDispatcher(Endpoint& endpoint, Takers takers)
+LinkDispatcher::LinkDispatcher(Endpoint& endpoint, const Takers& takers)
     : endpoint_(endpoint), takers_(takers) {}
 
-Result<std::unique_ptr<LinkDispatcher>> LinkDispatcher::start(Endpoint& endpoint, Takers takers) {
+Result<std::unique_ptr<LinkDispatcher>> LinkDispatcher::start(Endpoint& endpoint,
+                                                              const Takers& takers) {
   auto dispatcher = std::make_unique<LinkDispatcher>(endpoint, takers);
   dispatcher->threads_ = start_threads(1, "df-mail", [self = dispatcher.get()] { self->run(); });
   if (dispatcher->threads_.empty()) {
@@ -36,13 +36,14 @@ void LinkDispatcher::run() {
       break;  // the endpoint is closed
     }
   }
-  for (LinkTaker* taker : {takers_.reads, takers_.answers, takers_.commits}) {
+  for (LinkTaker* const taker : all()) {
     if (taker != nullptr) taker->end();
   }
 }
 
 LinkTaker* LinkDispatcher::taker_of(const LinkMessage& message) const {
   if (std::holds_alternative<LinkRead>(message)) return takers_.reads;
+  if (std::holds_alternative<LinkProtected>(message)) return takers_.parity;
   const bool is_answer =
       std::holds_alternative<LinkBytes>(message) || std::holds_alternative<LinkError>(message);
   return is_answer ? takers_.answers : takers_.commits;
@@ -65,7 +66,7 @@ void LinkDispatcher::tell_link(std::uint32_t rank) {
   const std::vector<LinkState> states = endpoint_.states();
   const auto state = std::ranges::find(states, rank, &LinkState::rank);
   if (state == states.end()) return;
-  for (LinkTaker* taker : {takers_.reads, takers_.answers, takers_.commits}) {
+  for (LinkTaker* const taker : all()) {
     if (taker != nullptr) taker->note(*state);
   }
 }

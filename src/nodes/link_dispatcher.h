@@ -5,6 +5,7 @@
 // child the owner must leave it alone, as it does with its other threads.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -35,11 +36,12 @@ class LinkDispatcher {
     LinkTaker* reads = nullptr;    // LinkRead
     LinkTaker* answers = nullptr;  // LinkBytes, LinkError
     LinkTaker* commits = nullptr;  // all other messages: parts and outcomes of attempts
+    LinkTaker* parity = nullptr;   // LinkProtected
   };
   // kNoSpace: the system refuses a thread.
   [[nodiscard]] static Result<std::unique_ptr<LinkDispatcher>> start(Endpoint& endpoint,
-                                                                     Takers takers);
-  LinkDispatcher(Endpoint& endpoint, Takers takers);
+                                                                     const Takers& takers);
+  LinkDispatcher(Endpoint& endpoint, const Takers& takers);
   LinkDispatcher(const LinkDispatcher&) = delete;
   LinkDispatcher& operator=(const LinkDispatcher&) = delete;
   ~LinkDispatcher() { close(); }
@@ -53,6 +55,9 @@ class LinkDispatcher {
   void hand_out(LinkEvent event);
   void tell_link(std::uint32_t rank);
   [[nodiscard]] LinkTaker* taker_of(const LinkMessage& message) const;
+  [[nodiscard]] std::array<LinkTaker*, 4> all() const {
+    return {takers_.reads, takers_.answers, takers_.commits, takers_.parity};
+  }
 
   Endpoint& endpoint_;
   const Takers takers_;

@@ -54,7 +54,8 @@ std::vector<LinkMessage> one_of_each() {
           LinkGone{},
           LinkRead{.number = 1, .file = "f"},
           LinkBytes{},
-          LinkError{.number = 3}};
+          LinkError{.number = 3},
+          LinkProtected{}};
 }
 
 struct TakenApart {

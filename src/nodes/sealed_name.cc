@@ -8,7 +8,7 @@
 namespace deepfreeze {
 
 bool is_sealed_file(std::string_view file) {
-  return file == kManifestFile || parse_sealed_file_name(file).has_value();
+  return file == kManifestFile || parse_sealed_file_name(file) || is_parity_file_name(file);
 }
 
 std::optional<SealedName> parse_sealed_path(std::string_view path) {

@@ -1,5 +1,5 @@
-// The names that one node of a job reads of another: a sealed file or the manifest of an attempt,
-// and no other file of the run. Pure.
+// The names that one node of a job reads of another: a sealed file, parity, or the manifest of an
+// attempt, and no other file of the run. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct SealedName {
   std::string file;
 };
 
-// rank-….safetensors or manifest.json.
+// rank-….safetensors, parity-….safetensors or manifest.json.
 [[nodiscard]] bool is_sealed_file(std::string_view file);
 // "step-…/rank-….safetensors" or "step-…/manifest.json", as it is spelled in a run's directory.
 [[nodiscard]] std::optional<SealedName> parse_sealed_path(std::string_view path);

@@ -19,6 +19,8 @@ bool reached(const SaveStatus& status, Level level) {
       return status.local;
     case Level::kDurable:
       return status.durable;
+    case Level::kProtected:
+      return status.is_protected;
   }
   return false;
 }
@@ -28,6 +30,15 @@ void note(const CaptureTimes& times, SaveStatus& status) {
   status.bytes_copied = times.copied_bytes;
   status.copy_seconds = static_cast<double>(times.copy_nanos) * kSecondsPerNano;
   status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
+}
+
+// With the lock held. Nothing: it is protected, or may still be.
+std::optional<Error> why_unprotected(const SaveHandle::State& state) {
+  if (state.is_meant_to_be_protected) return state.unprotected;
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("step {} has no parity: the run was opened without protect, or its job "
+                           "has one node",
+                           state.status.step));
 }
 
 // A caller that gets the save's own error knows of the failure.
@@ -43,6 +54,32 @@ std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
   return {state.release(), [owner = ::getpid()](SaveHandle::State* last) {
             if (::getpid() == owner) std::unique_ptr<SaveHandle::State>(last).reset();
           }};
+}
+
+void SaveHandle::State::meant_to_be_protected() {
+  const std::lock_guard lock(mutex);
+  is_meant_to_be_protected = true;
+}
+
+void SaveHandle::State::protect() {
+  const std::lock_guard lock(mutex);
+  if (status.is_protected) return;
+  status.is_protected = true;
+  status.protected_seconds = seconds_since(started);
+  changed.notify_all();
+}
+
+void SaveHandle::State::give_up_protection(std::string_view why) {
+  const std::lock_guard lock(mutex);
+  if (unprotected) return;
+  unprotected =
+      Error(ErrorCode::kCancelled, fmt::format("step {} has no parity: {}", status.step, why));
+  changed.notify_all();
+}
+
+bool SaveHandle::State::is_protection_wanted() {
+  const std::lock_guard lock(mutex);
+  return wants_protection;
 }
 
 void SaveHandle::State::reach(Level level) {
@@ -173,9 +210,14 @@ void SaveHandle::State::found_diverged(std::vector<Divergence> diverged) {
 Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
   const auto is_reached = [this, level] { return reached(state_->status, level); };
   const auto failure = [this, level] {
-    const bool is_lost = level == Level::kDurable && !state_->status.error;
-    return is_lost ? state_->left_out : state_->status.error;
+    if (state_->status.error) return state_->status.error;
+    if (level == Level::kDurable) return state_->left_out;
+    return level == Level::kProtected ? why_unprotected(*state_) : std::nullopt;
   };
+  if (level == Level::kProtected) {
+    const std::lock_guard lock(state_->mutex);
+    state_->wants_protection = true;
+  }
   return told(*state_, state_->wait_until(is_reached, failure, timeout));
 }
 

@@ -34,6 +34,12 @@ struct SaveHandle::State {
   // The tiers of the run, before the save is committed; then its state on one of them.
   void meant_for(std::vector<TierProgress> tiers);
   void on_tier(std::size_t tier, TierProgress::State state, std::string_view why);
+  // Parity is meant to protect it; then it does, or it never will.
+  void meant_to_be_protected();
+  void protect();
+  void give_up_protection(std::string_view why);
+  // Somebody waits for it, or has waited.
+  [[nodiscard]] bool is_protection_wanted();
   [[nodiscard]] bool is_local();
   // All is copied: a caller that waits for it may compare, then confirm().
   void copied();
@@ -66,6 +72,9 @@ struct SaveHandle::State {
   bool is_told = false;                          // a waiting caller has the error
   std::shared_ptr<UnconfirmedSave> unconfirmed;  // until confirmed, abandoned or failed
   std::optional<Error> left_out;  // the last tier will never have it; the save itself is committed
+  bool is_meant_to_be_protected = false;
+  std::optional<Error> unprotected;  // parity will never protect it
+  bool wants_protection = false;
 
  private:
   void note_durable(std::string_view why);

@@ -208,7 +208,8 @@ Inputs link_frames() {
       LinkRead{.number = 1, .attempt = attempt, .file = "f", .offset = 2, .size = 3},
       LinkBytes{.number = 1, .file_bytes = 4, .bytes = "abc"},
       LinkError{.number = 1, .error = error},
-      LinkPing{}};
+      LinkPing{},
+      LinkProtected{.attempt = attempt}};
   Inputs inputs;
   std::string all;
   for (const LinkMessage& message : messages) {

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from deepfreeze.base import program
 from deepfreeze.base.arguments import absolute
+from deepfreeze.interval.parity import Parity, ParityForm
 from deepfreeze.interval.sizes import bytes_max_of
 from deepfreeze.interval.tier import Tier, TierForm
 
@@ -24,7 +25,7 @@ class BeyondThisProcess(TypedDict):
     bytes_max: int | None
     drain_wait_max_seconds: float
     agent: tuple[str, list[str]] | None
-    nodes: str | None
+    nodes: tuple[str, ParityForm | None] | None  # the interface of their links, and parity
 
 
 def beyond_process(
@@ -33,6 +34,7 @@ def beyond_process(
     bytes_max: str | float | None,
     near: str,
     link: str,
+    protect: Parity | None,
     commit_wait_seconds: float,
     audit_saves: int,
 ) -> BeyondThisProcess:
@@ -41,15 +43,22 @@ def beyond_process(
         raise ValueError(f'near: "shared" or "node", not {near!r}')
     if not link:
         raise ValueError(f'link: "auto" or the name of a network interface, not {link!r}')
+    if protect is not None and near == "shared":
+        raise ValueError('protect: parity is for nodes with a path of their own: give near="node"')
+    waits = [each.close_seconds for each in (*tiers, protect) if each is not None]
     return {
         "commit_wait_max_seconds": commit_wait_seconds,
         "audit_saves": audit_saves,
         "tiers": [tier.form() for tier in tiers],
         "bytes_max": bytes_max_of(bytes_max),
-        "drain_wait_max_seconds": max((tier.close_seconds for tier in tiers), default=0.0),
+        "drain_wait_max_seconds": max(waits, default=0.0),
         "agent": None if agent is None else _agent_form(agent),
-        "nodes": None if near == "shared" else "" if link == "auto" else link,
+        "nodes": None if near == "shared" else _nodes_form(link, protect),
     }
+
+
+def _nodes_form(link: str, protect: Parity | None) -> tuple[str, ParityForm | None]:
+    return "" if link == "auto" else link, None if protect is None else protect.form()
 
 
 def _agent_form(agent: str | os.PathLike[str]) -> tuple[str, list[str]]:

@@ -18,8 +18,8 @@ from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, TornCaptu
 
 log = logging.getLogger("deepfreeze")
 
-Level = Literal["captured", "local", "durable"]
-LEVELS: tuple[Level, ...] = ("captured", "local", "durable")
+Level = Literal["captured", "local", "protected", "durable"]
+LEVELS: tuple[Level, ...] = ("captured", "local", "durable")  # those that have a future
 EXIT_SECONDS_MAX = 600.0  # how long the end of the interpreter waits for a save in flight
 _POLL_SECONDS = 0.5  # how soon a waiting thread notices that the interpreter is ending
 
@@ -42,10 +42,12 @@ class SaveStatus:
     commit_seconds: float
     local_seconds: float  # from save() until committed; 0 before
     durable_seconds: float  # the same on the last tier
+    protected_seconds: float  # the same until its parity lay on all nodes of this node's group
     early: bool  # its capture began before save(), inside backward
     captured: bool
     local: bool
     durable: bool
+    protected: bool  # see Checkpointer(protect=)
     non_finite: int | None  # NaN and infinite values, once written; None without statistics
     torn: tuple[str, ...]  # keys that changed while they were captured
     # Keys whose values should be equal on all ranks and are not, once durable, each with the ranks
@@ -90,10 +92,16 @@ class SaveHandle:
             future.set_running_or_notify_cancel()
 
     def wait(self, level: Level = "durable", timeout: float | None = None) -> None:
-        """Returns when the level is reached; raises the save's error, or TimeoutError."""
-        if level not in LEVELS:
-            raise ValueError(f"level {level!r}: not one of {', '.join(LEVELS)}")
+        """Returns when the level is reached; raises the save's error, or TimeoutError.
+
+        "protected": the nodes of this node's group have the parity of their files. It raises
+        CheckpointError without Checkpointer(protect=), or if a newer save came first.
+        """
+        if level not in (*LEVELS, "protected"):
+            raise ValueError(f"level {level!r}: not captured, local, protected or durable")
         check_process(self._owner)
+        if level == "protected":
+            return self._await_parity(timeout)
         future: Future[int] = getattr(self, level)
         try:
             if level == "durable":
@@ -123,6 +131,16 @@ class SaveHandle:
             has_ended = not threading.main_thread().is_alive()
             if has_ended and self.local.done() and self.local.exception() is None:
                 self.arrived()
+
+    def _await_parity(self, timeout: float | None) -> None:
+        self.wait("local", timeout)
+        assert self._native is not None
+        try:
+            self._native.wait("protected", timeout)
+        except TimeoutError:
+            raise CheckpointTimeoutError(
+                f"step {self.step} is not protected after {timeout} s"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<SaveHandle of step {self.step}: {self._how_far()}>"
@@ -249,8 +267,8 @@ def _status_of(now: _core.SaveStatus) -> SaveStatus:
 def _nothing_done(step: int, error: BaseException | None) -> SaveStatus:
     nothing: dict[str, Any] = {field.name: 0 for field in fields(SaveStatus)}
     nothing.update(
-        early=False, captured=False, local=False, durable=False, torn=(), step=step, error=error,
-        non_finite=None, diverged=(), tiers=(),
+        early=False, captured=False, local=False, durable=False, protected=False, torn=(),
+        step=step, error=error, non_finite=None, diverged=(), tiers=(),
     )  # fmt: skip
     return SaveStatus(**nothing)
 

@@ -22,6 +22,7 @@ from tests.e2e.command import conclude, make_parser, progress, scratch
 from tests.ranks import rank_faults
 from tests.ranks.job import Job, Say, Work
 
+from . import parity_cases
 from .machines import APART, Machine, NotHereError, have_a_switch
 
 if TYPE_CHECKING:
@@ -321,11 +322,16 @@ CASES: dict[str, Callable[[Path], list[str]]] = {
         killed_ranks,
         kills_at_all_points,
         mistakes,
+        parity_cases.ddp_loses_nodes,
+        parity_cases.fsdp_loses_nodes,
+        parity_cases.ddp_loses_nodes_100_times,
+        parity_cases.fsdp_loses_nodes_100_times,
     )
 }
 
 
-FULL = ("kills_at_all_points",)  # not in `make test`
+# Not in `make test`.
+FULL = ("kills_at_all_points", "ddp_loses_nodes_100_times", "fsdp_loses_nodes_100_times")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -1,0 +1,220 @@
+// Checkpoints of which nodes are lost, or files damaged: all bytes come back, or an error does.
+#include <bit>
+
+#include "protect/protect_fixture.h"
+#include "support/code_of.h"
+#include "support/sanitized.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kStep = 100'000;
+
+void expect_file(Cluster& cluster, Vfs& files, const std::string& path, std::size_t step = kStep) {
+  const auto found = read_whole(files, path, step);
+  ASSERT_TRUE(found) << path << ": " << found.error().message();
+  ASSERT_TRUE(*found == cluster.files().at(path)) << path;
+}
+
+// Also those that are there: so there may be one loss less.
+void expect_all(Cluster& cluster) {
+  const auto rebuilt = cluster.rebuilt();
+  for (const auto& [path, bytes] : cluster.files()) {
+    expect_file(cluster, *rebuilt.files, path);
+  }
+}
+
+void expect_files_of(Cluster& cluster, std::size_t node, std::size_t step = kStep) {
+  const auto rebuilt = cluster.rebuilt();
+  for (const ManifestFile& file : cluster.members()[node].files) {
+    expect_file(cluster, *rebuilt.files, cluster.directory() + "/" + file.name, step);
+  }
+}
+
+// All sets of at most `most` of so many nodes.
+std::vector<std::vector<std::size_t>> subsets(std::size_t nodes, std::size_t most) {
+  std::vector<std::vector<std::size_t>> all;
+  for (std::uint32_t bits = 0; bits < (1U << nodes); ++bits) {
+    if (static_cast<std::size_t>(std::popcount(bits)) > most) continue;
+    std::vector<std::size_t> one;
+    for (std::size_t node = 0; node < nodes; ++node) {
+      if ((bits >> node) % 2 == 1) one.push_back(node);
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+void lose_all_subsets(std::size_t nodes, std::size_t parity) {
+  Cluster cluster(nodes, 1 + nodes % 2, 150'000, 10 * nodes + parity);
+  cluster.protect_all(parity);
+  const auto whole = cluster.copies();
+  for (const auto& lost : subsets(nodes, parity)) {
+    for (const std::size_t node : lost) cluster.lose(node);
+    for (const std::size_t node : lost) expect_files_of(cluster, node);
+    if (lost.size() < parity) expect_all(cluster);
+    cluster.put_back(whole);
+  }
+}
+
+TEST(Rebuild, AllSubsetsOfLostNodes) {
+  const std::size_t most = kSanitized ? 4 : 8;
+  for (std::size_t nodes = 2; nodes <= most; ++nodes) {
+    for (std::size_t parity = 1; parity <= std::min<std::size_t>(2, nodes - 1); ++parity) {
+      lose_all_subsets(nodes, parity);
+    }
+  }
+}
+
+TEST(Rebuild, OneNodeTooManyIsAnErrorThatNamesThem) {
+  Cluster cluster(5, 1, 100'000, 3);
+  cluster.protect_all(2);
+  for (const std::size_t node : {0, 2, 4}) cluster.lose(node);
+  const auto rebuilt = cluster.rebuilt();
+  std::size_t refused = 0;
+  for (const auto& [path, bytes] : cluster.files()) {
+    const auto found = read_whole(*rebuilt.files, path, kStep);
+    if (found) {
+      EXPECT_EQ(*found, bytes);
+    } else {
+      ++refused;
+      EXPECT_EQ(found.error().code(), ErrorCode::kIncomplete);
+      EXPECT_NE(found.error().message().find("are needed"), std::string::npos);
+      EXPECT_NE(found.error().message().find("parity of node"), std::string::npos);
+    }
+  }
+  EXPECT_GE(refused, 3U);
+}
+
+TEST(Rebuild, ReadsOfAnySize) {
+  Cluster cluster(4, 1, 200'000, 4);
+  cluster.protect_all(1);
+  cluster.lose(1);
+  for (const std::size_t step : {1'000UL, 4'096UL, 65'536UL, 99'999UL, 10'000'000UL}) {
+    expect_files_of(cluster, 1, step);
+  }
+}
+
+TEST(Rebuild, LongFilesInManySteps) {
+  Cluster cluster(3, 1, 3 * kStripBytes, 5);
+  cluster.protect_all(1);
+  cluster.lose(2);
+  expect_files_of(cluster, 2, 3'000'000);
+}
+
+// A file of the checkpoint that is there, with one bit changed.
+struct Flip {
+  std::size_t node;
+  std::string path;
+  std::uint64_t bit;
+};
+
+Flip random_flip(Cluster& cluster, std::size_t nodes) {
+  const std::size_t node = cluster.random()() % nodes;
+  std::vector<std::string> paths = {cluster.parity_path(node)};
+  for (const auto& file : cluster.members()[node].files) {
+    paths.push_back(cluster.directory() + "/" + file.name);
+  }
+  const std::string& path = paths[cluster.random()() % paths.size()];
+  const std::uint64_t bits = 8 * cluster.disk(node).contents(path).value().size();
+  return {node, path, cluster.random()() % bits};
+}
+
+TEST(Rebuild, AFlipCountsAsOneMoreLoss) {
+  constexpr std::size_t kNodes = 5;
+  Cluster cluster(kNodes, 1, 130'000, 7);
+  cluster.protect_all(2);
+  const auto whole = cluster.copies();
+  const std::size_t rounds = kSanitized ? 100 : 1'000;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    Flip flip = random_flip(cluster, kNodes);
+    ASSERT_TRUE(cluster.disk(flip.node).flip_bit(flip.path, flip.bit));
+    const std::size_t lost = (flip.node + 1 + cluster.random()() % (kNodes - 1)) % kNodes;
+    cluster.lose(lost);
+    SCOPED_TRACE(
+        fmt::format("bit {} of {} on node {}, node {} lost", flip.bit, flip.path, flip.node, lost));
+    expect_files_of(cluster, lost);
+    expect_files_of(cluster, flip.node);
+    if (testing::Test::HasFatalFailure()) return;
+    cluster.put_back(whole);
+  }
+}
+
+// The files that can't be calculated; of all others every byte is right.
+std::size_t count_refused(Cluster& cluster) {
+  const auto rebuilt = cluster.rebuilt();
+  std::size_t refused = 0;
+  for (const auto& [path, bytes] : cluster.files()) {
+    const auto found = read_whole(*rebuilt.files, path, kStep);
+    EXPECT_TRUE(!found || *found == bytes) << path;
+    refused += found ? 0 : 1;
+  }
+  return refused;
+}
+
+TEST(Rebuild, TwoFlipsWithoutAWordOfMoreAreNeverWrongBytes) {
+  constexpr std::size_t kNodes = 4;
+  Cluster cluster(kNodes, 1, 100'000, 8);
+  cluster.protect_all(1);
+  const auto whole = cluster.copies();
+  std::size_t refused = 0;
+  for (std::size_t round = 0; round < 200; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      const Flip flip = random_flip(cluster, kNodes);
+      ASSERT_TRUE(cluster.disk(flip.node).flip_bit(flip.path, flip.bit));
+    }
+    cluster.lose(cluster.random()() % kNodes);
+    refused += count_refused(cluster);
+    if (testing::Test::HasFatalFailure()) return;
+    cluster.put_back(whole);
+  }
+  EXPECT_GT(refused, 0U);
+}
+
+TEST(Rebuild, ADamagedFileThatIsThereIsCalculatedToo) {
+  Cluster cluster(4, 2, 100'000, 9);
+  cluster.protect_all(1);
+  const std::string path = cluster.directory() + "/" + cluster.members()[2].files[1].name;
+  cluster.disk(2).plant(path, "nothing of it is left");
+  expect_files_of(cluster, 2);
+}
+
+TEST(Rebuild, ParityOfAnotherCheckpointCountsAsLost) {
+  Cluster cluster(4, 1, 100'000, 10);
+  cluster.protect_all(2);
+  Cluster other(4, 1, 100'000, 11);
+  other.protect_all(2);
+  // Of the same attempt by name, with other files.
+  cluster.disk(1).plant(cluster.parity_path(1), *other.disk(1).contents(other.parity_path(1)));
+  cluster.lose(3);
+  expect_files_of(cluster, 3);
+}
+
+TEST(Rebuild, OtherNamesAreNotFound) {
+  Cluster cluster(3, 1, 10'000, 12);
+  cluster.protect_all(1);
+  const auto rebuilt = cluster.rebuilt();
+  const auto opened =
+      rebuilt.files->open_read(cluster.directory() + "/manifest.json", Access::kBuffered);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(rebuilt.files->remove_file(cluster.files().begin()->first)),
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(rebuilt.files->list(cluster.directory()).value().size(), 3U);
+  EXPECT_EQ(rebuilt.files->list("").value().size(), 0U);
+}
+
+TEST(Rebuild, BehindTheEndThereIsNothing) {
+  Cluster cluster(3, 1, 10'000, 13);
+  cluster.protect_all(1);
+  const auto rebuilt = cluster.rebuilt();
+  const auto& [path, bytes] = *cluster.files().begin();
+  const auto file = rebuilt.files->open_read(path, Access::kBuffered).value();
+  std::vector<std::byte> into(10);
+  EXPECT_EQ(file->read_at(bytes.size(), into).value(), 0U);
+  EXPECT_EQ(file->read_at(bytes.size() + 100, into).value(), 0U);
+  EXPECT_EQ(file->read_at(bytes.size() - 3, into).value(), 3U);
+}
+
+}  // namespace
+}  // namespace deepfreeze
