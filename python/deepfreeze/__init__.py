@@ -25,6 +25,7 @@ from deepfreeze.frameworks.torch.ranks import TorchRanks
 from deepfreeze.interval.parity import parity, partner
 from deepfreeze.interval.policy import every, keep
 from deepfreeze.interval.tier import tier
+from deepfreeze.loading import checkpoints, load_into
 from deepfreeze.ranks import DirectoryRanks, MPIRanks
 from deepfreeze.restoring.restorer import RestoreReport
 from deepfreeze.saving.handle import SaveHandle, SaveStatus
@@ -53,11 +54,13 @@ __all__ = [
     "SaveStatus",
     "TorchRanks",
     "TornCaptureError",
+    "checkpoints",
     "determinism",
     "every",
     "finish_on_sigterm",
     "fork",
     "keep",
+    "load_into",
     "parity",
     "partner",
     "per_rank",

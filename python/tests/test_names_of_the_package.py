@@ -10,8 +10,8 @@ PUBLIC = [
     "CheckpointError", "CheckpointTimeoutError", "Checkpointer", "CorruptError", "Determinism",
     "DirectoryRanks", "EncodeError", "FencedError", "IncompleteError", "MPIRanks", "MismatchError",
     "NoSpaceError", "PerRank", "RNG", "RestoreReport", "SaveHandle", "SaveStatus", "TorchRanks",
-    "TornCaptureError", "determinism", "every", "finish_on_sigterm", "fork", "keep", "parity",
-    "partner", "per_rank", "register_type", "tag", "tier",
+    "TornCaptureError", "checkpoints", "determinism", "every", "finish_on_sigterm", "fork", "keep",
+    "load_into", "parity", "partner", "per_rank", "register_type", "tag", "tier",
 ]  # fmt: skip
 
 

@@ -43,6 +43,7 @@ def test_the_list_of_public_modules_is_whole() -> None:
         "checkpointer",
         "describe",
         "forking",
+        "loading",
         "signals",
         "tagging",
     }

@@ -256,7 +256,7 @@ class Restorer:
     ) -> None:
         try:
             if of_all:
-                merged = _tree_of_all(checkpoint, self._rank)
+                merged = tree_of_all(checkpoint, self._rank)
                 plan.optional = merged.added
                 tree = merged.tree
             else:
@@ -321,7 +321,7 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = Fals
     plan = Plan(checkpoint, keys, adapters_in_use(), state=None, strict=True)
     plan.label = f"load step {info.step}" if shows else None
     try:
-        make = plan.fresh(pruned(_tree_of_all(checkpoint).tree, "", keys), "")
+        make = plan.fresh(pruned(tree_of_all(checkpoint).tree, "", keys), "")
         plan.read(verify=True)
         return make()
     finally:
@@ -343,7 +343,7 @@ def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int) -> Any:
     return loads(_text_of(checkpoint, rank))
 
 
-def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
+def tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
     """That tree, and the names that only other ranks saved: they may be this rank's now."""
     own = _text_of(checkpoint, rank)
     texts = dict.fromkeys(map(checkpoint.objects, range(checkpoint.info.world_size)))
