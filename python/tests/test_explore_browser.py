@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -38,11 +39,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Answers:
                 if step == 4:
                     model["w"][3] = np.nan
                 ckpt.save(step, {"model": model, "note": EVIL}, metrics={"loss": 1 / step}).wait()
+    (tree / EVIL / "analysis").mkdir()
+    names = {"title": EVIL, "names": [EVIL, "b"]}
+    values = [[1, 0.5], [None, float("inf")]]
+    record = {"format": 1, "title": f"Likeness {EVIL}", "about": EVIL, "value": EVIL,
+              "rows": names, "columns": names, "values": values}  # fmt: skip
+    (tree / EVIL / "analysis" / f"{EVIL}.json").write_text(json.dumps(record))
+    (tree / EVIL / "analysis" / "x.json").write_text("{")
     return answers(folder / "cache", tree)
 
 
-def drawn(profile: Path, url: str) -> str:
-    """The document once the page has drawn; fails if the browser has an error to tell."""
+def drawn(profile: Path, url: str, errors: int = 0) -> str:
+    """The document once the page has drawn; fails if the browser has an error to tell.
+
+    `errors`: those that the page itself has to show.
+    """
     done = subprocess.run(
         [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
          "--virtual-time-budget=5000", "--enable-logging=stderr", "--dump-dom", url],
@@ -50,7 +61,7 @@ def drawn(profile: Path, url: str) -> str:
     )  # fmt: skip
     told = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not told, told
-    assert 'class="error"' not in done.stdout
+    assert done.stdout.count('class="error"') == errors
     assert not re.search(r"<img|<script[^>]*>document", done.stdout)
     return done.stdout
 
@@ -72,11 +83,19 @@ def views(made: Answers) -> Iterator[tuple[str, str]]:
     yield f"#/tensor/{fork.id}/model.w", "Ridgeline of"
     yield f"#/compare/{fork.id}/{first}/{fork.id}/{last}", "Weights that changed most"
     yield f"#/flags/{fork.id}", "first of the run: 1 of 8 elements"
+    yield f"#/analysis/{fork.id}/{quote(EVIL, safe='')}", "Likeness &lt;img"
+    yield f"#/analysis/{fork.id}", "Heat map of 2 rows over 2 columns"
 
 
 def test_the_single_file_draws_every_view(made: Answers, page: Path, tmp_path: Path) -> None:
     for address, text in views(made):
         assert text in drawn(tmp_path, f"{page.as_uri()}{address}"), address
+
+
+def test_a_result_that_can_not_be_drawn_says_why(made: Answers, page: Path, tmp_path: Path) -> None:
+    fork = named(made.runs, EVIL)
+    text = drawn(tmp_path, f"{page.as_uri()}#/analysis/{fork.id}/x", errors=1)
+    assert "analysis/x.json: Expecting property name" in text
 
 
 def test_the_file_that_opens_the_browser_leads_to_the_page(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from deepfreeze.errors import CheckpointError, make_error
+from deepfreeze.exploring import analyses
 from deepfreeze.exploring.cache import Cache
 from deepfreeze.exploring.comparing import compare
 from deepfreeze.exploring.flags import flags_of
@@ -46,9 +47,7 @@ class Answers:
 
     def numbers(self, run_id: str) -> RunNumbers:
         """The numbers of a run; those in the cache are there from the first call on."""
-        run = self._by_id.get(run_id)
-        if run is None:
-            raise make_error("not_found", "no such run here")
+        run = self._run(run_id)
         if run_id not in self._numbers:
             made = RunNumbers(run, self._by_id, self._cache)
             made.load()
@@ -63,6 +62,7 @@ class Answers:
         makers: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
             "model": (0, self.model), "progress": (0, self.progress), "tensors": (1, self.tensors),
             "tensor": (2, self.tensor), "flags": (1, self.flags), "compare": (4, self.compare),
+            "analyses": (1, self.analyses), "analysis": (2, self.analysis),
         }  # fmt: skip
         count, make = makers.get(name, (-1, self.model))
         if count != len(rest):
@@ -138,10 +138,24 @@ class Answers:
         numbers = self.numbers(run_id)
         return {"flags": flags_of(numbers), "missing": len(numbers.missing)}
 
+    def analyses(self, run_id: str) -> dict[str, Any]:
+        """The results that programs have left beside a run, as they are now."""
+        return {"analyses": analyses.listed(self._run(run_id).path)}
+
+    def analysis(self, run_id: str, name: str) -> dict[str, Any]:
+        """One of them. CheckpointError (not_found, corrupt)."""
+        return analyses.named(self._run(run_id).path, name)
+
     def compare(self, run: str, attempt: str, other_run: str, other: str) -> dict[str, Any]:
         """The second step as it differs from the first."""
         one, two = self._step(run, attempt), self._step(other_run, other)
         return compare(one, two, self._cache, reads=self.reads)
+
+    def _run(self, run_id: str) -> Run:
+        run = self._by_id.get(run_id)
+        if run is None:
+            raise make_error("not_found", "no such run here")
+        return run
 
     def _step(self, run_id: str, attempt: str) -> tuple[Run, Step]:
         run = self._by_id.get(run_id)

@@ -11,7 +11,7 @@ INDEX, STYLE = "index.html", "style.css"
 MODULES = (
     "dom.js", "format.js", "colour.js", "source.js", "model.js", "table.js", "chart.js",
     "ridgeline.js", "rows.js", "heatmap.js", "runs.js", "timeline.js", "tensors.js", "tensor.js",
-    "compare.js", "flags.js", "polling.js", "main.js",
+    "compare.js", "flags.js", "analysis.js", "polling.js", "main.js",
 )  # fmt: skip
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./[a-z]+\.js";\n', re.MULTILINE)

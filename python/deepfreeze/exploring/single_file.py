@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -79,12 +80,23 @@ def _data(answers: Answers) -> dict[str, Any]:
     for run in answers.runs:
         data |= _numbers(answers, run)
         data[f"flags/{run.id}"] = answers.flags(run.id)
+        data |= _analyses(answers, run)
     for pair in _pairs(answers):
         try:
             data["/".join(("compare", *pair))] = answers.compare(*pair)
         except CheckpointError:  # a bad step; the page says so
             continue
     return {"model": answers.model(), **data}
+
+
+def _analyses(answers: Answers, run: Run) -> dict[str, Any]:
+    listed = answers.analyses(run.id)
+    data: dict[str, Any] = {f"analyses/{run.id}": listed}
+    for each in listed["analyses"]:
+        if not each["fault"]:
+            with contextlib.suppress(CheckpointError):  # deleted meanwhile
+                data[f"analysis/{run.id}/{each['name']}"] = answers.analysis(run.id, each["name"])
+    return data
 
 
 def _numbers(answers: Answers, run: Run) -> dict[str, Any]:

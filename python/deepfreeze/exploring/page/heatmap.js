@@ -9,14 +9,17 @@ import { stepName } from "./model.js";
 const AXIS_HEIGHT = 34;
 const STRIP = 5; // marks of bad and abandoned steps, above the cells
 
+const OF_STEPS = { title: "step, in the order of the saves", word: "step" };
+
+// columns: their title, and the word for one. Without `onopen` no row can be opened.
 // rows: {label, depth, isOpen, canOpen, values, hot, path}; hot: columns with NaN or infinities.
 export class HeatMap {
   #rows = [];
   #cursor = null;
   #top = 0;
 
-  constructor({ steps, show, rowHeight, onopen }) {
-    Object.assign(this, { steps, show, onopen });
+  constructor({ steps, show, rowHeight, onopen, columns = OF_STEPS }) {
+    Object.assign(this, { steps, show, onopen, columns });
     this.rowHeight = rowHeight;
     this.canvas = el("canvas", { tabindex: 0, role: "img" });
     this.spacer = el("div");
@@ -38,8 +41,8 @@ export class HeatMap {
     for (const row of rows) row.range = perRow ? rangeOf(row.values, log) : this.range;
     this.#drawLegend();
     if (this.width) this.#resize(this.width);
-    this.canvas.setAttribute("aria-label", `Heat map of ${rows.length} rows over ${this.steps.length} steps: ${this.show.name}. Arrow keys move, Enter opens.`);
-    this.readout.textContent = "Point at a cell, or focus the map and use the arrow keys; Enter or a click opens a row.";
+    this.canvas.setAttribute("aria-label", `Heat map of ${rows.length} rows over ${this.steps.length} columns (${this.columns.word}): ${this.show.name}. Arrow keys move${this.onopen ? ", Enter opens" : ""}.`);
+    this.readout.textContent = `Point at a cell, or focus the map and use the arrow keys${this.onopen ? "; Enter or a click opens a row" : ""}.`;
   }
 
   #resize(width) {
@@ -157,9 +160,9 @@ export class HeatMap {
     const places = columns === 1 ? [0] : niceTicks(0, columns - 1, count).filter(Number.isInteger);
     const texts = places.map((column) => {
       const [x, cell] = this.#columnAt(column);
-      return svg("text", { x: x + cell / 2, y: 14, "text-anchor": "middle" }, this.steps[column].step);
+      return svg("text", { x: x + cell / 2, y: 14, "text-anchor": "middle" }, tail(String(this.steps[column].step), 10));
     });
-    texts.push(svg("text", { x: this.labels + width / 2, y: 30, "text-anchor": "middle" }, "step, in the order of the saves"));
+    texts.push(svg("text", { x: this.labels + width / 2, y: 30, "text-anchor": "middle" }, this.columns.title));
     this.axis.replaceChildren(svg("svg", { width: this.width, height: AXIS_HEIGHT, "aria-hidden": "true" }, texts));
   }
 
@@ -184,7 +187,7 @@ export class HeatMap {
     this.canvas.addEventListener("pointermove", (event) => this.#moveTo(this.#hit(event)));
     this.canvas.addEventListener("click", (event) => {
       const hit = this.#hit(event);
-      if (hit) this.onopen(this.#rows[hit.row], this.steps[hit.column]);
+      if (hit) this.onopen?.(this.#rows[hit.row], this.steps[hit.column]);
     });
     this.canvas.addEventListener("keydown", (event) => this.#key(event));
   }
@@ -205,14 +208,14 @@ export class HeatMap {
     const shown = this.show.share ? percent(value) : num(value, 4);
     const extra = row.hot[cursor.column] > 0 ? `; ${num(row.hot[cursor.column])} NaN or infinite` : "";
     const unit = row.canOpen ? ` (${row.count} tensors)` : "";
-    this.readout.textContent = `${shortName(row.path)}${unit} · step ${stepName(this.steps[cursor.column])} · ${this.show.name} ${shown}${extra}`;
+    this.readout.textContent = `${shortName(row.path)}${unit} · ${this.columns.word} ${shortName(stepName(this.steps[cursor.column]))} · ${this.show.name} ${shown}${extra}`;
     this.draw();
   }
 
   #key(event) {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -Infinity], End: [0, Infinity] };
     const cursor = this.#cursor ?? { row: 0, column: 0 };
-    if (event.key === "Enter") this.onopen(this.#rows[cursor.row], this.steps[cursor.column]);
+    if (event.key === "Enter") this.onopen?.(this.#rows[cursor.row], this.steps[cursor.column]);
     if (!(event.key in moves)) return;
     event.preventDefault();
     const [down, right] = this.#cursor ? moves[event.key] : [0, 0];

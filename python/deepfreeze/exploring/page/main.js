@@ -1,6 +1,7 @@
 // Starts the page, and shows the view that its address names.
 
 import { el } from "./dom.js";
+import { analysisView } from "./analysis.js";
 import { compareView } from "./compare.js";
 import { flagsView } from "./flags.js";
 import { link, Model, parsedLink } from "./model.js";
@@ -18,6 +19,7 @@ const VIEWS = {
   tensor: ["Tensor", tensorView],
   compare: ["Compare", compareView],
   flags: ["Flags", flagsView],
+  analysis: ["Analysis", analysisView],
 };
 const POLL_MILLISECONDS = 1000;
 const THEMES = ["auto", "light", "dark"];
