@@ -1,0 +1,1 @@
+"""What checkpoints tell about a training afterwards: influence of examples, likeness of steps."""
