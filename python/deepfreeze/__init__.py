@@ -74,7 +74,7 @@ _core.set_error_factory(_make_error)
 # Public modules that a program imports by itself; all others are internal.
 _MODULES = (
     "accelerate", "chainer", "chainer_compat", "dcp", "huggingface", "keras", "lightning",
-    "torchtitan",
+    "torchtitan", "tracking",
 )  # fmt: skip
 
 
