@@ -189,6 +189,18 @@ def test_mlflow_has_a_model_for_each_step_and_forks_as_children(tree: Path, stor
     assert {each.step: each.timestamp for each in history} == saved
 
 
+def test_a_metric_that_is_not_finite_is_no_number_of_a_model(tree: Path, store: str) -> None:
+    run = to_mlflow(tree / "z", "study", tracking_uri=store)[str(tree / "z")]
+    found = models(store, run)
+    assert {each.key for each in found[2].metrics} == {"loss"}
+    assert found[2].tags["deepfreeze.not_finite"] == "a odd:name=nan"
+    assert "deepfreeze.not_finite" not in found[3].tags
+    history = client_of(store).get_metric_history(run, "a odd_name")
+    assert [(each.step, str(each.value)) for each in history] == [
+        (1, "1.0"), (2, "nan"), (3, "3.0"), (4, "4.0"),
+    ]  # fmt: skip
+
+
 def test_no_byte_of_a_checkpoint_goes_to_mlflow(tree: Path, tmp_path: Path, store: str) -> None:
     to_mlflow(tree, "study", tracking_uri=store)
     assert not list((tmp_path / "store").rglob("*.safetensors"))
@@ -228,7 +240,7 @@ def test_an_export_that_was_cut_off_goes_on(
     ids = to_mlflow(tree / "z", "study", tracking_uri=store)
     found = models(store, ids[str(tree / "z")])
     assert sorted(found) == [1, 2, 3, 4]
-    assert all(len(each.metrics) == 2 for each in found.values())
+    assert [len(found[step].metrics) for step in (1, 2, 3, 4)] == [2, 1, 2, 2]
 
 
 def test_runs_are_left_as_they_were(tree: Path, tmp_path: Path, store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Any
@@ -13,6 +14,7 @@ from deepfreeze.tracking.lineage import Paths, line_of, metrics_of, runs_to_expo
 
 _RUN_ID, _PATH, _PARENT = "deepfreeze.run_id", "deepfreeze.path", "deepfreeze.parent"
 _ATTEMPT, _STEP = "deepfreeze.attempt", "deepfreeze.step"
+_NOT_FINITE = "deepfreeze.not_finite"
 _MLFLOW_PARENT = "mlflow.parentRunId"
 _ODD = re.compile(r"[^\w ./-]", re.ASCII)  # MLflow refuses these in names
 _VALUE_MAX = 5_000  # of a tag
@@ -28,9 +30,11 @@ def to_mlflow(runs: Paths, experiment: str, *, tracking_uri: str | None = None) 
     tracking_uri: The server or store; without it, MLflow's own setting (MLFLOW_TRACKING_URI).
 
     Each committed step of a run's present line is a LoggedModel "step-N" with the step's metrics
-    and tags, and the path of the checkpoint in `deepfreeze.path`; the bytes stay there. A second
-    call adds the steps that are new. A step that was deleted since stays in MLflow. Runs are
-    only read, also while they are written to; one call at a time for an experiment.
+    and tags, and the path of the checkpoint in `deepfreeze.path`; the bytes stay there. A metric
+    that is not finite belongs to MLflow's run alone, and stands in the model's tag
+    `deepfreeze.not_finite`. A second call adds the steps that are new; a step that was deleted
+    since stays in MLflow. Runs are only read, also while they are written to; one call at a time
+    for an experiment.
 
     Raises CheckpointError if the package `mlflow` is not installed, a run can't be read, or MLflow
     refuses a call: what was written until then stays, and the next call goes on.
@@ -118,13 +122,19 @@ def _add_model(client: Any, experiment: str, run: str, step: Step) -> None:
     assert step.info is not None  # line_of() gives no other
     tags = {_name(name): _tag(value) for name, value in step.tags.items()}
     tags |= {_ATTEMPT: step.attempt, _STEP: str(step.step), _PATH: _tag(step.info.path)}
+    metrics = metrics_of(step)
+    odd = [f"{name}={value}" for name, value in metrics.items() if not math.isfinite(value)]
+    if odd:
+        tags[_NOT_FINITE] = _tag(", ".join(odd))
     model = client.create_logged_model(
         experiment, name=f"step-{step.step}", source_run_id=run, tags=tags
     )
-    for name, value in metrics_of(step).items():
+    for name, value in metrics.items():
+        # MLflow's SQL stores make 0 of a model's NaN; of a run they keep it.
+        owner = model.model_id if math.isfinite(value) else None
         client.log_metric(
             run, _name(name), value, timestamp=step.time_micros // 1000, step=step.step,
-            model_id=model.model_id,
+            model_id=owner,
         )  # fmt: skip
     client.finalize_logged_model(model.model_id, "READY")
 
