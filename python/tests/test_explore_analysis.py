@@ -106,6 +106,15 @@ def test_a_bad_file_is_named_with_its_fault(
     assert raised.value.code == "corrupt"
 
 
+def test_a_fault_says_what_is_wrong_and_what_to_do(run: Path, made: Answers) -> None:
+    write(run, "a", {**GOOD, "more": "x" * (4 << 20)})
+    write(run, "b", {**GOOD, "values": [[1, 2, 3]]})
+    assert [each["fault"] for each in asked(made, "analyses")["analyses"]] == [
+        "analysis/a.json: more than 4 MiB; write it again",
+        "analysis/b.json: values: not 2 rows of 3 numbers; write it again",
+    ]
+
+
 def test_nothing_but_regular_files_of_the_run_is_read(
     run: Path, made: Answers, tmp_path: Path
 ) -> None:
