@@ -11,7 +11,6 @@
 #include "base/hex.h"
 #include "base/mapped_memory.h"
 #include "base/named_threads.h"
-#include "base/random_id.h"
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -114,8 +113,6 @@ TEST(OwnThreads, HandleNoSignalButThoseOfTheirOwnMistakes) {
   }
   EXPECT_EQ(::sigismember(&blocked, SIGSEGV), 0);
 }
-
-TEST(RandomId, DoesNotRepeat) { EXPECT_NE(random_id(), random_id()); }
 
 TEST(Error, CarriesContextUpwards) {
   const Error inner(ErrorCode::kIo, "read block 3: Input/output error", 5);

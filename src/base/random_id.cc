@@ -1,17 +1,23 @@
 #include "base/random_id.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
+#include <unistd.h>
 
-#include <random>
+#include <cstdlib>
+
+#include "base/unique_fd.h"
 
 namespace deepfreeze {
 
+// Without std::random_device: libstdc++'s asks for glibc 2.36, and wheels run on 2.34.
 std::uint64_t random_id() {
   std::uint64_t id = 0;
-  // Eight bytes come whole or not at all; the fallback reads the same kernel source.
+  // Eight bytes come whole or not at all. A sandbox may forbid the call, and have the device.
   if (::getrandom(&id, sizeof id, 0) == static_cast<ssize_t>(sizeof id)) return id;
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32) | device();
+  const UniqueFd device(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
+  if (::read(device.get(), &id, sizeof id) != static_cast<ssize_t>(sizeof id)) std::abort();
+  return id;
 }
 
 }  // namespace deepfreeze

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
 
 #include "tensor/element.h"
 
 namespace deepfreeze {
 namespace {
+
+// The magnitude of a complex number. Without std::hypot: glibc's is a new one since 2.35, its cabs
+// is the old one, with the same result, and wheels run on 2.34.
+double magnitude(double real, double imaginary) { return std::abs(std::complex(real, imaginary)); }
 
 // Calls fn(value) for every element, a complex one by its magnitude.
 template <class Fn>
@@ -19,7 +24,7 @@ void for_each_value(const TensorSpec& spec, std::span<const std::byte> bytes, Fn
       return;
     }
     for (std::uint64_t i = 0; i + 1 < stored; i += 2) {
-      fn(std::hypot(to_number(element_at<T>(bytes, i)), to_number(element_at<T>(bytes, i + 1))));
+      fn(magnitude(to_number(element_at<T>(bytes, i)), to_number(element_at<T>(bytes, i + 1))));
     }
   });
 }
@@ -38,8 +43,8 @@ void for_each_pair(const TensorSpec& spec, std::span<const std::byte> a,
       double gap = distance(first, element_at<T>(b, i));
       double size = std::abs(to_number(first));
       if (parts == 2) {
-        gap = std::hypot(gap, distance(element_at<T>(a, i + 1), element_at<T>(b, i + 1)));
-        size = std::hypot(size, to_number(element_at<T>(a, i + 1)));
+        gap = magnitude(gap, distance(element_at<T>(a, i + 1), element_at<T>(b, i + 1)));
+        size = magnitude(size, to_number(element_at<T>(a, i + 1)));
       }
       fn(gap, size, differs);
     }
