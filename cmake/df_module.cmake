@@ -21,6 +21,7 @@ function(df_module name)
   add_library(df_${name} STATIC ${M_SOURCES})
   set_property(GLOBAL APPEND PROPERTY df_libraries df_${name})
   list(TRANSFORM M_DEPS PREPEND df_)
+  list(TRANSFORM M_LIBS REPLACE "^fmt::fmt$" ${DF_FMT})
   target_link_libraries(df_${name} PUBLIC df_options ${M_DEPS} ${M_LIBS})
   df_precompile(df_${name} library <algorithm> <chrono> <expected> <filesystem> <fmt/format.h>
     <functional> <map> <memory> <mutex> <optional> <span> <string> <thread> <vector>)

@@ -16,7 +16,7 @@ from pathlib import Path
 from stamp import BUILD, ROOT, VENV, Stamp, digest, files_under
 
 CORE = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tests", "lab")
-PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "python/src", "python/deepfreeze")
+PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "licenses", "python/src", "python/deepfreeze")
 NOT_IN_PACKAGE = ("tests", "lab")
 WHEELS = ("release", "package")  # the second is the first without tests and benchmarks
 PRESETS = ("debug", "asan", "tsan", "coverage")

@@ -116,9 +116,9 @@ class Placed {
       const PyObject* expected = known.address;
       if (known.place >= 0) {
         if (static_cast<std::size_t>(known.place) >= tensors.size()) return false;
-        expected = PyList_GET_ITEM(tensors.ptr(), known.place);
+        expected = NB_LIST_GET_ITEM(tensors.ptr(), known.place);
       }
-      if (PyList_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)) != expected) return false;
+      if (NB_LIST_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)) != expected) return false;
     }
     return true;
   }
