@@ -5,13 +5,14 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 TORTURE_ARGS ?=
 COVERAGE_ARGS ?=
+WHEEL_ARGS ?=
 export JOBS
 VENV_PYTHON = .venv/bin/python
 # The programs of .venv first, for whatever a target starts.
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build package demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build package wheel check-wheel demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -24,6 +25,12 @@ build: setup ## compile the core and its tests in build/release, install the whe
 
 package: setup ## compile the package alone, without tests and benchmarks, and install it into .venv
 	@$(PYTHON) tools/build.py package
+
+wheel: setup ## self-contained wheels and the source archive, in dist/ (WHEEL_ARGS="python3.11": that one alone)
+	@$(PYTHON) tools/wheel.py $(WHEEL_ARGS)
+
+check-wheel: ## install the wheels of dist/ in bare Debian roots and train there, as root (WHEEL_ARGS=bookworm)
+	@$(PYTHON) tools/check_wheel.py $(WHEEL_ARGS)
 
 demo: package ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@echo "demo: training begins; importing torch takes some seconds"
