@@ -39,8 +39,8 @@ enum class Level : std::uint8_t {
   kCaptured,  // the state is copied: the caller may change it
   kLocal,     // committed in the run's own directory
   kDurable,   // and on the last tier of Options::tiers that this step is meant for
-  // Not in that order: local, and the nodes of this node's group have the parity of their files
-  // (Options::protect), so that it outlives the loss of some.
+  // Not in that order: local, and all nodes have the parity of their groups (Options::protect), so
+  // that it outlives the loss of some.
   kProtected,
 };
 

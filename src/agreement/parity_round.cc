@@ -29,9 +29,8 @@ std::string words(const Parity& parity) {
 
 }  // namespace
 
-Result<std::optional<std::vector<std::size_t>>> agree_on_parity(RankGroup& ranks,
-                                                                const NodeMap& nodes,
-                                                                const std::optional<Parity>& own) {
+Result<std::optional<OwnParityGroup>> agree_on_parity(RankGroup& ranks, const NodeMap& nodes,
+                                                      const std::optional<Parity>& own) {
   DF_TRY(const std::vector<std::string> texts,
          share_leader_texts(ranks, nodes, "protect", encode(own, nodes.own())));
   std::vector<std::string> domains;
@@ -61,7 +60,7 @@ Result<std::optional<std::vector<std::size_t>>> agree_on_parity(RankGroup& ranks
   const auto group = std::ranges::find_if(found.groups, [&](const auto& members) {
     return std::ranges::find(members, own_place) != members.end();
   });
-  return *group;
+  return OwnParityGroup{.parity = first, .members = *group, .groups = found.groups.size()};
 }
 
 }  // namespace deepfreeze

@@ -12,11 +12,17 @@
 
 namespace deepfreeze {
 
-// Collective: the nodes of this rank's group, by their places in nodes.nodes(), ascending; nothing
-// if no rank wants parity. `own`: Options::protect; only the leaders' count. An error is every
-// rank's: kMismatch if nodes differ in it but for the domain and the rate; kInvalidArgument as
-// group_nodes(). Rank 0 warns if a group has several nodes of one domain.
-[[nodiscard]] Result<std::optional<std::vector<std::size_t>>> agree_on_parity(
+struct OwnParityGroup {
+  Parity parity;                     // its numbers alone
+  std::vector<std::size_t> members;  // by their places in nodes.nodes(), ascending
+  std::size_t groups = 1;            // of the job
+};
+
+// Collective: the group of this rank's node; nothing if no rank wants parity. `own`:
+// Options::protect; only the leaders' count. An error is every rank's: kMismatch if nodes differ in
+// it but for the domain and the rate; kInvalidArgument as group_nodes(). Rank 0 warns if a group
+// has several nodes of one domain.
+[[nodiscard]] Result<std::optional<OwnParityGroup>> agree_on_parity(
     RankGroup& ranks, const NodeMap& nodes, const std::optional<Parity>& own);
 
 }  // namespace deepfreeze

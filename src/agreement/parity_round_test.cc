@@ -17,7 +17,7 @@
 namespace deepfreeze {
 namespace {
 
-using OwnGroup = Result<std::optional<std::vector<std::size_t>>>;
+using OwnGroup = Result<std::optional<OwnParityGroup>>;
 
 // One rank for each node, with these options; every rank's group.
 std::map<std::uint32_t, OwnGroup> agree_all(const std::vector<std::optional<Parity>>& options) {
@@ -53,8 +53,9 @@ TEST(ParityRound, EachRankHasItsGroup) {
   for (const auto& [rank, group] :
        agree_all(std::vector<std::optional<Parity>>(4, Parity{.data = 1, .parity = 1}))) {
     ASSERT_TRUE(group && *group);
-    EXPECT_NE(std::ranges::find(**group, rank), (*group)->end());
-    ++ranks_of[**group];
+    EXPECT_NE(std::ranges::find((*group)->members, rank), (*group)->members.end());
+    EXPECT_EQ((*group)->groups, 2U);
+    ++ranks_of[(*group)->members];
   }
   EXPECT_EQ(ranks_of.size(), 2U);
 }
@@ -62,8 +63,8 @@ TEST(ParityRound, EachRankHasItsGroup) {
 TEST(ParityRound, DomainsArePutIntoDifferentGroups) {
   const auto groups = agree_all({in_domain("x"), in_domain("x"), in_domain("y"), in_domain("y")});
   for (const auto& [rank, group] : groups) {
-    ASSERT_TRUE(group && *group && (*group)->size() == 2);
-    EXPECT_TRUE((*group)->front() < 2 && (*group)->back() >= 2);
+    ASSERT_TRUE(group && *group && (*group)->members.size() == 2);
+    EXPECT_TRUE((*group)->members.front() < 2 && (*group)->members.back() >= 2);
   }
 }
 

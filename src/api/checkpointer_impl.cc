@@ -15,6 +15,7 @@
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/history.h"
+#include "manifest/protected_attempts.h"
 #include "manifest/retention.h"
 #include "manifest/several_ranks.h"
 #include "storage/posix_vfs.h"
@@ -144,6 +145,7 @@ void Checkpointer::Impl::collect(std::uint64_t generation) {
   const auto held = [this](const RunListing& listing) {
     auto names = flusher ? flusher->held(listing) : std::vector<AttemptName>();
     if (parity) std::ranges::copy(parity->held(), std::back_inserter(names));
+    if (parity) std::ranges::copy(protected_attempts(*vfs, listing), std::back_inserter(names));
     return names;
   };
   const auto collected = collect_garbage(*vfs, keep, {.held = held});

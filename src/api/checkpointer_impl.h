@@ -15,6 +15,7 @@
 
 #include "agent/agent_link.h"
 #include "agreement/job_ranks.h"
+#include "agreement/parity_round.h"
 #include "api/near_nodes.h"
 #include "api/near_room.h"
 #include "api/node_parity.h"
@@ -111,6 +112,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] CommitNode commit_node();
   void give_leader_an_heir();
   [[nodiscard]] Status start_parity();
+  [[nodiscard]] Status start_own_parity(const OwnParityGroup& group);
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);

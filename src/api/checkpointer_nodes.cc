@@ -47,27 +47,34 @@ void Checkpointer::Impl::give_leader_an_heir() {
                           estate.error().message()));
 }
 
+// This rank's part of the next.
+Status Checkpointer::Impl::start_own_parity(const OwnParityGroup& group) {
+  NodeParity::Settings settings{.parity = group.parity, .groups = group.groups};
+  DF_TRY(settings.group, nodes->peers(group.members));
+  const auto own = std::ranges::find(settings.group, map->own().ranks, &NodeParity::Peer::ranks);
+  settings.own = static_cast<std::size_t>(own - settings.group.begin());
+  for (const JobNode& node : map->nodes()) settings.leaders.push_back(node.ranks.front());
+  settings.leads = leads();
+  if (options.protect) settings.parity.bytes_per_second = options.protect->bytes_per_second;
+  settings.send = [to = nodes.get()](std::uint32_t rank, const LinkMessage& message) {
+    return to->send(rank, message);
+  };
+  DF_TRY(parity, NodeParity::start(std::move(settings)));
+  nodes->give_parity_to(*parity);
+  return {};
+}
+
 // Collective.
 Status Checkpointer::Impl::start_parity() {
   DF_TRY(const auto group, agree_on_parity(*ranks.group(), *map, options.protect));
   if (!group) return {};
-  const auto start = [&]() -> Status {
-    DF_TRY(auto peers, nodes->peers(*group));
-    const auto own = std::ranges::find(peers, map->own().ranks, &NodeParity::Peer::ranks);
-    const auto place = static_cast<std::size_t>(own - peers.begin());
-    DF_TRY(parity, NodeParity::start(
-                       {.parity = *options.protect,
-                        .group = std::move(peers),
-                        .own = place,
-                        .nodes = map->nodes().size(),
-                        .leads = leads(),
-                        .send = [to = nodes.get()](std::uint32_t rank, const LinkMessage& message) {
-                          return to->send(rank, message);
-                        }}));
-    nodes->give_parity_to(*parity);
-    return {};
-  };
-  return ranks.agree("protect", start());
+  Status started;
+  try {
+    started = start_own_parity(*group);
+  } catch (const std::exception& cause) {  // the others must hear of it
+    started = std::unexpected(out_of_memory(cause));
+  }
+  return ranks.agree("protect", started);
 }
 
 CommitNode Checkpointer::Impl::commit_node() {

@@ -33,26 +33,8 @@ std::string mark_of(const AttemptName& name) {
   return fmt::format("{}/{}", attempt_dir_name(name), kProtectedFile);
 }
 
-bool has_mark(Vfs& vfs, const AttemptName& name) {
-  return vfs.open_read(mark_of(name), Access::kBuffered).has_value();
-}
-
-// What a former process has protected.
-std::optional<AttemptName> newest_with_mark(Vfs& vfs) {
-  const auto listing = read_run(vfs);
-  if (!listing) return std::nullopt;
-  std::optional<Point> newest;
-  for (const AttemptState& attempt : listing->attempts) {
-    if (!attempt.committed()) continue;
-    const Point& point = attempt.manifest->point;
-    if ((!newest || older(*newest, point)) && has_mark(vfs, attempt.name)) newest = point;
-  }
-  if (!newest) return std::nullopt;
-  return AttemptName{newest->step, newest->attempt_id};
-}
-
-LinkProtected message_of(const AttemptName& name) {
-  return {.attempt = {.step = name.step, .attempt_id = name.attempt_id}};
+LinkProtected message_of(const AttemptName& name, ParityStage stage) {
+  return {.attempt = {.step = name.step, .attempt_id = name.attempt_id}, .stage = stage};
 }
 
 void give_up(std::span<const std::shared_ptr<SaveHandle::State>> handles) {
@@ -71,9 +53,7 @@ Result<std::unique_ptr<NodeParity>> NodeParity::start(Settings settings) {
 }
 
 NodeParity::NodeParity(Settings settings)
-    : settings_(std::move(settings)),
-      rate_(settings_.parity.bytes_per_second),
-      protected_(newest_with_mark(*settings_.group[settings_.own].files)) {}
+    : settings_(std::move(settings)), rate_(settings_.parity.bytes_per_second) {}
 
 NodeParity::Entry* NodeParity::find(const AttemptName& name) {
   const auto found = std::ranges::find(entries_, name, &Entry::name);
@@ -102,9 +82,14 @@ void NodeParity::committed(const AttemptName& name) {
   {
     const std::lock_guard lock(mutex_);
     if (Entry* const entry = find(name)) entry->is_committed = true;
+    const auto is_idle = [&](const Entry& entry) {
+      return entry.others() == 0 && !entry.is_written && entry.name != in_work_;
+    };
     while (entries_.size() > kUnprotectedMax) {
-      dropped.push_back(entries_.front().handle.lock());
-      entries_.erase(entries_.begin());
+      const auto oldest = std::ranges::find_if(entries_, is_idle);
+      if (oldest == entries_.end()) break;
+      dropped.push_back(oldest->handle.lock());
+      entries_.erase(oldest);
     }
     pause_ = kParityPauseMin;
     wake();
@@ -114,43 +99,65 @@ void NodeParity::committed(const AttemptName& name) {
 
 std::vector<AttemptName> NodeParity::held() const {
   const std::lock_guard lock(mutex_);
-  return protected_ ? std::vector<AttemptName>{*protected_} : std::vector<AttemptName>();
+  std::vector<AttemptName> names;
+  if (in_work_) names.push_back(*in_work_);
+  for (const Entry& entry : entries_) {
+    if (entry.others() > 0 || entry.is_written) names.push_back(entry.name);
+  }
+  return names;
 }
 
 void NodeParity::take(std::uint32_t rank, LinkMessage message) {
   const auto* told = std::get_if<LinkProtected>(&message);
-  const auto peer = std::ranges::find_if(
-      settings_.group, [&](const Peer& one) { return one.ranks.front() == rank; });
-  if (told == nullptr || peer == settings_.group.end()) return;
-  const std::lock_guard lock(mutex_);
-  if (Entry* const entry = find({told->attempt.step, told->attempt.attempt_id})) {
-    entry->seen.insert(static_cast<std::size_t>(peer - settings_.group.begin()));
-    wake();
+  if (told == nullptr) return;
+  const AttemptName name{told->attempt.step, told->attempt.attempt_id};
+  std::unique_lock lock(mutex_);
+  Entry* const entry = find(name);
+  if (entry == nullptr) {
+    const bool missed_it = protected_ == name && told->stage != ParityStage::kAll;
+    lock.unlock();
+    if (missed_it) (void)settings_.send(rank, message_of(name, ParityStage::kAll));
+    return;
   }
+  switch (told->stage) {
+    case ParityStage::kBegun:
+      entry->begun.insert(rank);
+      break;
+    case ParityStage::kWritten:
+      entry->written.insert(rank);
+      break;
+    case ParityStage::kGroup:
+      entry->groups.insert(rank);
+      break;
+    case ParityStage::kAll:
+      entry->is_protected = true;
+      break;
+  }
+  wake();
 }
 
-// A message may have been lost with the link.
 void NodeParity::note(const LinkState& state) {
-  std::vector<AttemptName> written;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!state.is_up) lost_.emplace(state.rank, Monotonic::now());
-    if (state.is_up) lost_.erase(state.rank);
-    wake();
-    if (!state.is_up || !settings_.leads) return;
-    if (protected_) written.push_back(*protected_);
-    for (const Entry& entry : entries_) {
-      if (entry.is_written) written.push_back(entry.name);
-    }
+  const std::lock_guard lock(mutex_);
+  if (state.is_up) {
+    lost_.erase(state.rank);
+  } else {
+    lost_.emplace(state.rank, Monotonic::now());
   }
-  for (const AttemptName& name : written) (void)settings_.send(state.rank, message_of(name));
+  wake();
 }
 
-// A link that is not up now tells the rest once it is.
-void NodeParity::announce(const AttemptName& name) const {
-  for (std::size_t peer = 0; peer < settings_.group.size(); ++peer) {
-    if (peer == settings_.own) continue;
-    (void)settings_.send(settings_.group[peer].ranks.front(), message_of(name));
+// A message that can't be sent now, or is lost, is sent again: tell_again().
+void NodeParity::tell_group(const AttemptName& name, ParityStage stage) const {
+  for (std::size_t member = 0; member < settings_.group.size(); ++member) {
+    if (member == settings_.own) continue;
+    (void)settings_.send(leader_of(member), message_of(name, stage));
+  }
+}
+
+void NodeParity::tell_all(const AttemptName& name) const {
+  for (const std::uint32_t leader : settings_.leaders) {
+    if (leader == own_leader()) continue;
+    (void)settings_.send(leader, message_of(name, ParityStage::kAll));
   }
 }
 
@@ -174,68 +181,82 @@ void NodeParity::work() {
 
 // Until there is something new since `wakes` was read, and for a while if something is unsettled.
 void NodeParity::pause(std::uint64_t wakes) {
-  std::unique_lock lock(mutex_);
-  const auto is_woken = [&] { return wakes_ != wakes; };
-  if (std::ranges::none_of(entries_, &Entry::is_committed)) return changed_.wait(lock, is_woken);
-  changed_.wait_for(lock, pause_, is_woken);
-  pause_ = std::min(2 * pause_, kParityPauseMax);
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_woken = [&] { return wakes_ != wakes; };
+    if (std::ranges::none_of(entries_, &Entry::is_committed)) return changed_.wait(lock, is_woken);
+    if (changed_.wait_for(lock, pause_, is_woken)) return;
+    pause_ = std::min(2 * pause_, kParityPauseMax);
+  }
+  if (settings_.leads) tell_again();
 }
 
 // One piece of work. False: there is none, or it failed.
 bool NodeParity::step() {
-  if (const auto name = to_write()) {
-    const Status written = write(*name);
-    note_written(*name, written);
-    if (written) announce(*name);
-    return written.has_value();
-  }
-  if (const auto name = to_settle()) {
+  if (settings_.leads) tell_stages();
+  if (const auto name = settings_.leads ? to_settle() : marked()) {
     settle(*name);
     return true;
   }
-  for (const AttemptName& name : to_look_for()) {
-    if (is_marked(name)) settle(name);
-  }
-  return false;
+  const auto name = to_write();
+  return name && try_write(*name);
 }
 
-// The newest that is committed, unless it is written.
-std::optional<AttemptName> NodeParity::to_write() {
-  if (!settings_.leads) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  const auto newest =
-      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_committed);
-  if (newest == entries_.rend() || newest->is_written) return std::nullopt;
-  return newest->name;
-}
-
-// The newest whose parity all nodes have.
+// The newest that all groups have.
 std::optional<AttemptName> NodeParity::to_settle() {
   const std::lock_guard lock(mutex_);
   const auto found =
-      std::ranges::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& one) {
-        return one.is_written && one.seen.size() == settings_.group.size();
-      });
+      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_protected);
   if (found == entries_.rend()) return std::nullopt;
   return found->name;
 }
 
-// For a rank that does not lead.
-std::vector<AttemptName> NodeParity::to_look_for() {
+// For a rank that does not lead: the newest that its leader has marked, if somebody waits for one.
+std::optional<AttemptName> NodeParity::marked() {
+  std::vector<AttemptName> names;                        // newest first
   std::vector<std::shared_ptr<SaveHandle::State>> held;  // whose end must not come under the lock
-  std::vector<AttemptName> names;
-  if (settings_.leads) return names;
-  const std::lock_guard lock(mutex_);
-  for (const Entry& entry : entries_) {
-    held.push_back(entry.handle.lock());
-    const bool is_wanted = held.back() && held.back()->is_protection_wanted();
-    if (entry.is_committed && is_wanted) names.push_back(entry.name);
+  bool is_wanted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      if (!entry->is_committed) continue;
+      names.push_back(entry->name);
+      held.push_back(entry->handle.lock());
+      is_wanted = is_wanted || (held.back() && held.back()->is_protection_wanted());
+    }
   }
-  return names;
+  if (!is_wanted) return std::nullopt;
+  Vfs& near = *settings_.group[settings_.own].files;
+  for (const AttemptName& name : names) {
+    if (near.open_read(mark_of(name), Access::kBuffered)) return name;
+  }
+  return std::nullopt;
 }
 
-bool NodeParity::is_marked(const AttemptName& name) const {
-  return has_mark(*settings_.group[settings_.own].files, name);
+// The one that most others have begun or written, else the newest: a checkpoint counts only if all
+// nodes write its parity. While one is on its way, no other is begun, whose files would have to
+// stay everywhere.
+std::optional<AttemptName> NodeParity::to_write() {
+  if (!settings_.leads) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const Entry* best = nullptr;
+  bool is_one_on_its_way = false;
+  for (const Entry& entry : entries_) {
+    is_one_on_its_way = is_one_on_its_way || (entry.is_written && !entry.is_protected);
+    if (!entry.is_committed || entry.is_written || entry.is_unwritable) continue;
+    if (best == nullptr || entry.others() >= best->others()) best = &entry;
+  }
+  if (best == nullptr || (best->others() == 0 && is_one_on_its_way)) return std::nullopt;
+  in_work_ = best->name;
+  return best->name;
+}
+
+bool NodeParity::try_write(const AttemptName& name) {
+  tell_group(name, ParityStage::kBegun);
+  const Status written = write(name);
+  note_written(name, written);
+  if (written) tell_group(name, ParityStage::kWritten);
+  return written.has_value();
 }
 
 Status NodeParity::write(const AttemptName& name) {
@@ -252,33 +273,75 @@ Status NodeParity::write(const AttemptName& name) {
                        .members = members,
                        .own = settings_.own,
                        .parity = settings_.parity.parity,
-                       .nodes = settings_.nodes},
+                       .nodes = settings_.leaders.size()},
                       {.rate = rate_, .stop = stop_});
 }
 
+// A damaged source stays damaged, and a checkpoint that a node has deleted is gone.
 void NodeParity::note_written(const AttemptName& name, const Status& written) {
+  const auto code = written ? ErrorCode::kInternal : written.error().code();
+  const bool is_final = code == ErrorCode::kCorrupt || code == ErrorCode::kGone ||
+                        code == ErrorCode::kNotFound || code == ErrorCode::kInvalidArgument;
   bool is_new = false;
   {
     const std::lock_guard lock(mutex_);
-    Entry* const entry = find(name);
-    if (entry != nullptr && written) {
-      entry->is_written = true;
-      entry->seen.insert(settings_.own);
+    in_work_.reset();
+    if (Entry* const entry = find(name)) {
+      entry->is_written = written.has_value();
+      entry->is_unwritable = is_final;
+      if (written) entry->written.insert(own_leader());
     }
     if (written) pause_ = kParityPauseMin;
-    const bool is_stopped = !written && written.error().code() == ErrorCode::kCancelled;
-    if (!is_stopped) is_new = !std::exchange(is_failing_, !written) && !written;
+    if (code != ErrorCode::kCancelled) {
+      is_new = !std::exchange(is_failing_, !written) && !written;
+    }
     changed_.notify_all();
   }
   if (is_new) {
-    log_warning(
-        fmt::format("protect step {}: {}. It is tried again, until a newer checkpoint is "
-                    "committed",
-                    name.step, written.error().message()));
+    log_warning(fmt::format("protect step {}: {}. {}", name.step, written.error().message(),
+                            is_final ? "Later checkpoints are tried" : "It is tried again"));
   }
 }
 
-// The mark is for the other ranks of this node, and for its next process.
+// The first leader of a group tells rank 0 that the group has it; rank 0 tells all.
+void NodeParity::tell_stages() {
+  std::vector<AttemptName> group;
+  std::vector<AttemptName> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) {
+      const bool has_group = entry.written.size() == settings_.group.size();
+      if (has_group && settings_.own == 0 && !std::exchange(entry.is_group_told, true)) {
+        group.push_back(entry.name);
+        if (is_rank0()) entry.groups.insert(own_leader());
+      }
+      if (is_rank0() && entry.groups.size() == settings_.groups && !entry.is_protected) {
+        entry.is_protected = true;
+        all.push_back(entry.name);
+      }
+    }
+  }
+  for (const AttemptName& name : all) tell_all(name);
+  if (is_rank0()) return;
+  for (const AttemptName& name : group) {
+    (void)settings_.send(settings_.leaders.front(), message_of(name, ParityStage::kGroup));
+  }
+}
+
+// A node that has heard the end of it already answers so.
+void NodeParity::tell_again() {
+  std::vector<AttemptName> written;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) {
+      entry.is_group_told = false;
+      if (entry.is_written) written.push_back(entry.name);
+    }
+  }
+  for (const AttemptName& name : written) tell_group(name, ParityStage::kWritten);
+}
+
+// The mark is for the other ranks of this node, for tools, and for the next process.
 void NodeParity::settle(const AttemptName& name) {
   if (settings_.leads) {
     const auto mark =
@@ -292,11 +355,10 @@ void NodeParity::settle(const AttemptName& name) {
     protected_ = name;
   }
   if (handle) handle->protect();
-  give_up_before(name);
+  give_up_until(name);
 }
 
-// All nodes write the newest first, and none before it after that.
-void NodeParity::give_up_before(const AttemptName& name) {
+void NodeParity::give_up_until(const AttemptName& name) {
   std::vector<std::shared_ptr<SaveHandle::State>> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -313,20 +375,24 @@ void NodeParity::give_up_before(const AttemptName& name) {
 }
 
 // With the lock held, as the next.
-bool NodeParity::is_gone(const Peer& peer) const {
-  const auto lost = lost_.find(peer.ranks.front());
+bool NodeParity::is_gone(std::uint32_t leader) const {
+  const auto lost = lost_.find(leader);
   return lost != lost_.end() && Monotonic::now() - lost->second >= kParityLinkMax;
 }
 
+// Nodes without a link are not waited for, nor is rank 0's word.
 bool NodeParity::is_drained() const {
   const auto newest =
       std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_committed);
   if (!settings_.leads || newest == entries_.rend()) return true;
-  if (!newest->is_written) return is_failing_;
-  for (std::size_t peer = 0; peer < settings_.group.size(); ++peer) {
-    if (!newest->seen.contains(peer) && !is_gone(settings_.group[peer])) return false;
+  bool has_all = true;
+  for (std::size_t member = 0; member < settings_.group.size(); ++member) {
+    const bool is_there = newest->written.contains(leader_of(member));
+    const bool is_missed = member == settings_.own ? is_failing_ : is_gone(leader_of(member));
+    if (!is_there && !is_missed) return false;
+    has_all = has_all && is_there;
   }
-  return newest->seen.size() < settings_.group.size();  // else the thread is about to settle it
+  return !has_all || is_gone(settings_.leaders.front());
 }
 
 void NodeParity::drain(std::chrono::milliseconds patience) {

@@ -104,14 +104,12 @@ TEST_F(NodeParityTest, TheJobGoesOnProtectedAfterALoss) {
   std::uint64_t step = 1;
   for (const char* lost : {"b", "a", "c"}) {
     fs::remove_all(path_of(lost));
-    run(
-        places,
-        [&](const Rank& rank) {
-          rank.expect(step);
-          const Status saved = rank.try_save(step + 1, Level::kProtected);
-          EXPECT_TRUE(saved) << lost << " lost: " << saved.error().message();
-        },
-        with_parity);
+    const Body go_on = [&](const Rank& rank) {
+      rank.expect(step);
+      const Status saved = rank.try_save(step + 1, Level::kProtected);
+      EXPECT_TRUE(saved) << lost << " lost: " << saved.error().message();
+    };
+    run(places, go_on, with_parity);
     ++step;
   }
 }
@@ -191,7 +189,8 @@ TEST_F(NodeParityTest, TheNewestProtectedCheckpointStaysUntilANewerOneIs) {
       },
       change);
   fail_points::disarm();
-  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), (Steps{3, 1})) << place;
+  // The parity of step 2 was begun, so it stays, too.
+  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), (Steps{3, 2, 1})) << place;
   // Also for the next process, until it has protected a newer one.
   run(
       {"a", "b"},
@@ -261,6 +260,116 @@ TEST_F(NodeParityTest, ANewerCheckpointComesFirst) {
           const Status status = handle.wait(Level::kProtected, kWaitMax);
           if (status) continue;
           EXPECT_EQ(status.error().code(), ErrorCode::kCancelled) << status.error().message();
+        }
+      },
+      protected_by({.data = 1, .parity = 1}));
+}
+
+// One group is slow: the others may not let go of what it needs.
+TEST_F(NodeParityTest, GroupsOfDifferentSpeedHoldTheSameCheckpoint) {
+  for (const char* lost : {"a", "b", "c", "d"}) {
+    SCOPED_TRACE(lost);
+    const Places places = {"a", "b", "c", "d"};
+    const auto change = [](Options& options) {
+      options.protect = {.data = 1, .parity = 1};
+      options.keep = {.last = 1};
+      options.drain_wait_max = milliseconds(0);
+    };
+    ThreadRanks(4).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+      Options options = options_of(group);
+      change(options);
+      // Nodes b and d are a group.
+      if (rank % 2 == 1) options.protect->bytes_per_second = 2'000'000;
+      auto opened = Checkpointer::open(path_of(places[rank]), std::move(options));
+      ASSERT_TRUE(opened) << opened.error().message();
+      const Rank own{rank, group, *opened};
+      EXPECT_TRUE(own.try_save(1, Level::kProtected));
+      for (const std::uint64_t step : {2U, 3U, 4U}) own.save(step);
+      own.meet();
+      ASSERT_TRUE(opened->close());
+    });
+    fs::remove_all(path_of(lost));
+    ThreadRanks(4).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+      auto opened = Checkpointer::open(path_of(places[rank]), options_of(group));
+      ASSERT_TRUE(opened);
+      State state;
+      const auto restored = restore_newest(*opened, targets_of(state, rank));
+      ASSERT_TRUE(restored) << "rank " << rank << ": " << restored.error().message();
+      EXPECT_TRUE(state == state_at(restored->restored.step, rank));
+      ASSERT_TRUE(opened->close());
+    });
+    for (const std::string& place : places) fs::remove_all(path_of(place));
+  }
+}
+
+// Saves come faster than parity, and nothing is kept but the newest.
+TEST_F(NodeParityTest, ParityThatIsSlowerThanSavesStillProtects) {
+  std::atomic<std::size_t> protected_saves{0};
+  run(
+      {"a", "b", "c"},
+      [&](const Rank& rank) {
+        std::vector<SaveHandle> handles;
+        for (std::uint64_t step = 1; step <= 12; ++step) {
+          const State state = state_at(step, rank.number);
+          auto handle = rank.run.save({.step = step, .tensors = table_of(state, rank.number)});
+          ASSERT_TRUE(handle);
+          handles.push_back(**handle);
+          std::this_thread::sleep_for(milliseconds(100));
+        }
+        for (const SaveHandle& handle : handles) {
+          if (handle.wait(Level::kProtected, kWaitMax)) ++protected_saves;
+        }
+      },
+      [](Options& options) {
+        options.protect = {.data = 2, .parity = 1, .bytes_per_second = 4'000'000};
+        options.keep = {.last = 1};
+      });
+  EXPECT_GE(protected_saves, 3U * 2);
+}
+
+// The collector of a farther tier's thread lets it stay as well.
+TEST_F(NodeParityTest, AFlusherLeavesTheProtectedCheckpoint) {
+  const std::string far = path_of("far").string();
+  run(
+      {"a", "b"},
+      [](const Rank& rank) {
+        ASSERT_TRUE(rank.try_save(1, Level::kProtected));
+        rank.meet();
+        if (rank.number == 0) {
+          ASSERT_TRUE(fail_points::arm("parity.encoding=error:EIO"));
+        }
+        rank.meet();
+        rank.save(2);
+        rank.save(3);
+        rank.meet();
+        EXPECT_TRUE(rank.run.drain(kWaitMax));
+      },
+      [&](Options& options) {
+        options.protect = {.data = 1, .parity = 1};
+        options.keep = {.last = 1};
+        options.tiers = {{.path = far, .every = 10}};
+        options.drain_wait_max = milliseconds(0);
+      });
+  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place).back(), 1U) << place;
+}
+
+// Step 1 never gets parity: a rank that does not lead learns it from the mark of step 2.
+TEST_F(NodeParityTest, ARankThatDoesNotLeadHearsOfAStepThatWasGivenUp) {
+  ASSERT_TRUE(fail_points::arm("parity.encoding=error:ENOSPC@1"));
+  run(
+      {"a", "b", "b"},
+      [](const Rank& rank) {
+        std::vector<SaveHandle> handles;
+        for (const std::uint64_t step : {1U, 2U, 3U, 4U}) {
+          const State state = state_at(step, rank.number);
+          auto handle = rank.run.save({.step = step, .tensors = table_of(state, rank.number)});
+          ASSERT_TRUE(handle);
+          handles.push_back(**handle);
+        }
+        EXPECT_TRUE(handles.back().wait(Level::kProtected, kWaitMax));
+        for (const SaveHandle& handle : handles) {
+          const Status status = handle.wait(Level::kProtected, kWaitMax);
+          EXPECT_TRUE(status || status.error().code() == ErrorCode::kCancelled);
         }
       },
       protected_by({.data = 1, .parity = 1}));

@@ -123,7 +123,7 @@ TEST_F(EndpointTest, OtherRunsRanksAndVersionsAreRefusedWithAReason) {
   const std::vector<Case> cases = {
       {{.run = "fedcba9876543210", .rank = 1}, "meets run fedcba9876543210", ErrorCode::kMismatch},
       {{.run = kRun, .rank = 2}, "rank 2 has the key of rank 1", ErrorCode::kMismatch},
-      {{.version = 2, .run = kRun, .rank = 1}, "meets version 2", ErrorCode::kUnsupported}};
+      {{.version = 3, .run = kRun, .rank = 1}, "meets version 3", ErrorCode::kUnsupported}};
   for (const Case& one_case : cases) {
     RawPeer peer(one.identity, connected_to(address), TlsStream::Role::kDials);
     ASSERT_TRUE(peer.shake_hands());

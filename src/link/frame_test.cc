@@ -89,7 +89,7 @@ const std::vector<Bad>& bad_bytes() {
       {"goes on", frame(0, kBytesKind | 0x80, "")},
       {"empty frame", frame(8, kBytesKind | 0x80, "abcdefgh") + frame(0, kBytesKind, "")},
       {"kind 0", frame(0, 0, "")},
-      {"kind 13", frame(0, 13, "")},
+      {"kind 14", frame(0, 14, "")},
       {"kind 127", frame(8, 0xff, "abcdefgh")},
       {"kind 12", frame(8, kBytesKind | 0x80, "abcdefgh") + frame(1, kPingKind, "i")},
       {"more than 30 bytes",

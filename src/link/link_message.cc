@@ -99,7 +99,7 @@ bool take(MessageReader& from, LinkDecided& decided) {
 
 template <class Message>
 concept OfAttempt = std::is_same_v<Message, LinkAsk> || std::is_same_v<Message, LinkUnknown> ||
-                    std::is_same_v<Message, LinkGone> || std::is_same_v<Message, LinkProtected>;
+                    std::is_same_v<Message, LinkGone>;
 template <OfAttempt Message>
 void put(MessageWriter& to, const Message& message) {
   put(to, message.attempt);
@@ -140,6 +140,17 @@ void put(MessageWriter& to, const LinkError& error) {
 bool take(MessageReader& from, LinkError& error) {
   error.number = from.number<std::uint64_t>();
   return take(from, error.error);
+}
+
+void put(MessageWriter& to, const LinkProtected& told) {
+  put(to, told.attempt);
+  to.number(static_cast<std::uint8_t>(told.stage));
+}
+bool take(MessageReader& from, LinkProtected& told) {
+  take(from, told.attempt);
+  const auto stage = from.number<std::uint8_t>();
+  told.stage = static_cast<ParityStage>(stage);
+  return stage <= static_cast<std::uint8_t>(ParityStage::kAll);
 }
 
 void put(MessageWriter& /*to*/, const LinkPing& /*ping*/) {}

@@ -87,9 +87,12 @@ struct LinkError {
 // Says that the process lives; the endpoint's own.
 struct LinkPing {};
 
-// The sender's parity of an attempt is durable.
+// How far the parity of an attempt is: the sender has begun or written its own; all of its group
+// have; all groups have.
+enum class ParityStage : std::uint8_t { kBegun, kWritten, kGroup, kAll };
 struct LinkProtected {
   LinkAttempt attempt;
+  ParityStage stage = ParityStage::kBegun;
 };
 
 // The order is that of their numbers on the wire, from 1.

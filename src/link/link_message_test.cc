@@ -23,7 +23,7 @@ std::vector<LinkMessage> samples() {
           LinkBytes{.number = 3, .file_bytes = 9, .bytes = "abcd"},
           LinkError{.number = 3, .error = Error(ErrorCode::kGone, "deleted")},
           LinkPing{},
-          LinkProtected{.attempt = kAttempt}};
+          LinkProtected{.attempt = kAttempt, .stage = ParityStage::kAll}};
 }
 
 TEST(LinkMessage, IsReadAsItWasWritten) {
@@ -73,7 +73,7 @@ TEST(LinkMessage, CutAnywhereOrWithMoreIsCorrupt) {
 }
 
 TEST(LinkMessage, OfAnUnknownKindIsCorrupt) {
-  for (const int kind : {0, 13, 128, 255}) {
+  for (const int kind : {0, 14, 128, 255}) {
     EXPECT_FALSE(is_link_kind(static_cast<std::uint8_t>(kind)));
     EXPECT_EQ(code_of(decode({.kind = static_cast<std::uint8_t>(kind)})), ErrorCode::kCorrupt);
   }

@@ -1,5 +1,7 @@
 #include "protect/member_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -31,8 +33,14 @@ void copy_header(std::span<const std::byte> header, std::uint64_t offset,
 MemberStream::MemberStream(Vfs& vfs, const std::string& directory, Member member)
     : member_(std::move(member)) {
   for (const MemberFile& file : member_.files) {
-    files_.push_back(CheckedFile::open(vfs, directory + "/" + file.name,
-                                       {.bytes = file.bytes, .header_crc = file.header_crc}));
+    auto opened = CheckedFile::open(vfs, directory + "/" + file.name,
+                                    {.bytes = file.bytes, .header_crc = file.header_crc});
+    if (opened && opened->header_bytes().size() != file.header_bytes) {
+      opened = fail(ErrorCode::kCorrupt,
+                    fmt::format("{}: its header has {} bytes, a parity record says {}", file.name,
+                                opened->header_bytes().size(), file.header_bytes));
+    }
+    files_.push_back(std::move(opened));
   }
 }
 

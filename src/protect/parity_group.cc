@@ -11,6 +11,22 @@
 #include "protect/write_parity.h"
 
 namespace deepfreeze {
+namespace {
+
+// For good; any other error may pass, and must not look like a checkpoint that can't be read.
+bool is_lost(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kGone:
+    case ErrorCode::kIncomplete:
+    case ErrorCode::kNotFound:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ParityGroup>> ParityGroup::open(Vfs& pieces, const std::string& directory,
                                                        const ParityRecord& record,
@@ -53,21 +69,22 @@ Status ParityGroup::calculate_piece(std::size_t member, std::size_t chunk, std::
   std::vector<std::size_t> given;
   std::vector<const std::byte*> bytes;
   std::string lost;
+  ErrorCode code = ErrorCode::kIncomplete;
   for (std::size_t piece = 0; piece < layout_.members() && given.size() < layout_.data(); ++piece) {
     if (piece == chunk) continue;
     const auto place = memory.bytes().subspan(given.size() * into.size(), into.size());
     const Status read = read_piece(stripe, piece, offset, place);
     if (!read) {
       lost += fmt::format("{}{}", lost.empty() ? "" : "; ", read.error().message());
+      if (!is_lost(read.error())) code = read.error().code();
       continue;
     }
     given.push_back(piece);
     bytes.push_back(place.data());
   }
   if (given.size() < layout_.data()) {
-    return fail(ErrorCode::kIncomplete,
-                fmt::format("{} of {} pieces are left, {} are needed: {}", given.size(),
-                            layout_.members() - 1, layout_.data(), lost));
+    return fail(code, fmt::format("{} of {} pieces are left, {} are needed: {}", given.size(),
+                                  layout_.members() - 1, layout_.data(), lost));
   }
   DF_TRY(const PieceMaker maker, code_.make_piece(given, chunk));
   maker.make(bytes, into);

@@ -34,7 +34,8 @@ class ParityGroup {
   [[nodiscard]] std::size_t size() const { return streams_.size(); }
 
   // The bytes of a member's stream, from those of all others. `offset` and the size are multiples
-  // of kBlockBytes. kIncomplete: too few pieces are left.
+  // of kBlockBytes. kIncomplete: too few pieces are left; the error of a piece that may come back
+  // counts more.
   [[nodiscard]] Status calculate(std::size_t member, std::uint64_t offset,
                                  std::span<std::byte> into) const;
 

@@ -63,7 +63,14 @@ std::string find_crowded(const std::vector<std::vector<std::size_t>>& groups,
 Result<ParityGroups> group_nodes(std::span<const std::string> domains, const Parity& parity) {
   DF_TRY_VOID(check(parity, domains.size()));
   ParityGroups result;
-  result.groups.resize(count_groups(domains.size(), parity));
+  const std::size_t count = count_groups(domains.size(), parity);
+  if (domains.size() / count <= parity.parity) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("protect: {} nodes can't be divided into groups of {} at most with {} "
+                            "parity pieces each",
+                            domains.size(), kPiecesMax, parity.parity));
+  }
+  result.groups.resize(count);
   std::size_t next = 0;
   for (const std::size_t node : by_domain(domains)) {
     result.groups[next++ % result.groups.size()].push_back(node);

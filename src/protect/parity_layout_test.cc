@@ -105,6 +105,7 @@ TEST(ParityGroups, RefuseTooFewNodes) {
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code(), ErrorCode::kInvalidArgument);
   }
+  EXPECT_FALSE(group_nodes(hosts(129), {.data = 48, .parity = 80}));
   EXPECT_FALSE(group_nodes(hosts(9), {.data = 0, .parity = 2}));
   EXPECT_FALSE(group_nodes(hosts(9), {.data = 6, .parity = 0}));
   EXPECT_FALSE(group_nodes(hosts(9), {.data = kPiecesMax, .parity = 1}));

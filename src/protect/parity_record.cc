@@ -16,6 +16,8 @@ namespace deepfreeze {
 namespace {
 
 constexpr std::uint64_t kRecordVersion = 1;
+// So that no sum of sizes overflows; kManifestFilesMax files have fewer than 2^63 bytes.
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 43U;
 
 std::unexpected<Error> corrupt(std::string_view why) {
   return fail(ErrorCode::kCorrupt, fmt::format("parity record: {}", why));
@@ -83,8 +85,9 @@ Status check_files(const ParityRecord& record, const Manifest& manifest) {
       const bool is_same = found != listed.end() && found->second->bytes == file.bytes &&
                            found->second->header_crc == file.header_crc;
       if (!is_same) return corrupt(fmt::format("{} is not the manifest's", file.name));
-      const bool is_sound = file.header_bytes <= std::min(kHeaderBytesMax, file.bytes) &&
-                            file.header_bytes % kPageBytes == 0;
+      const bool is_sound = file.header_bytes >= kPageBytes &&
+                            file.header_bytes <= std::min(kHeaderBytesMax, file.bytes) &&
+                            file.header_bytes % kPageBytes == 0 && file.bytes <= kFileBytesMax;
       if (!is_sound) return corrupt(fmt::format("the header of {} has no size", file.name));
       listed.erase(found);  // a file is one member's, once
     }

@@ -77,6 +77,7 @@ TEST(ParityRecord, FilesThatTheManifestDoesNotListAreRefused) {
   expect_corrupt([&](Example& e) { first(e).header_crc ^= 1; });
   expect_corrupt([&](Example& e) { e.record.members[1].files[0] = first(e); });
   expect_corrupt([&](Example& e) { first(e).header_bytes = 4097; });
+  expect_corrupt([&](Example& e) { first(e).header_bytes = 0; });
   expect_corrupt([&](Example& e) { first(e).header_bytes = first(e).bytes + 1; });
 }
 

@@ -32,12 +32,23 @@ class StripReader {
               const ParityLimits& limits)
       : stream_(stream), begin_(begin), bytes_(bytes), limits_(limits) {}
 
+  StripReader(const StripReader&) = delete;
+  StripReader& operator=(const StripReader&) = delete;
+  ~StripReader() { close(); }  // so that the thread ends
+
   [[nodiscard]] Status start() {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       DF_TRY(buffers_[i], MappedMemory::allocate(kStripBytes));
       empty_.push(i);
     }
-    threads_ = start_threads(1, "df-parity-read", [this] { read_all(); });
+    threads_ = start_threads(1, "df-parity-read", [this] {
+      try {
+        read_all();
+      } catch (const std::exception& cause) {
+        error_ = Error(ErrorCode::kNoSpace, fmt::format("memory is refused: {}", cause.what()));
+        full_.close();
+      }
+    });
     if (!threads_.empty()) return {};
     return fail(ErrorCode::kNoSpace, "protect: the system refuses a thread");
   }

@@ -45,9 +45,14 @@ def fail_points_of_object_stores() -> list[str]:
     ]
 
 
+def fail_points_of_nodes() -> list[str]:
+    """Passed by jobs on several nodes alone; src/protect/write_parity_test.cc ends there."""
+    return [name for name in fail_points() if name.startswith("parity.")]
+
+
 def fail_points_of_one() -> list[str]:
     """All others."""
-    others = {*fail_points_of_ranks(), *fail_points_of_object_stores()}
+    others = {*fail_points_of_ranks(), *fail_points_of_object_stores(), *fail_points_of_nodes()}
     return sorted(set(fail_points()) - others)
 
 

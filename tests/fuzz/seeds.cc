@@ -209,7 +209,7 @@ Inputs link_frames() {
       LinkBytes{.number = 1, .file_bytes = 4, .bytes = "abc"},
       LinkError{.number = 1, .error = error},
       LinkPing{},
-      LinkProtected{.attempt = attempt}};
+      LinkProtected{.attempt = attempt, .stage = ParityStage::kAll}};
   Inputs inputs;
   std::string all;
   for (const LinkMessage& message : messages) {
