@@ -305,25 +305,24 @@ TEST_F(NodeParityTest, GroupsOfDifferentSpeedHoldTheSameCheckpoint) {
 // Saves come faster than parity, and nothing is kept but the newest.
 TEST_F(NodeParityTest, ParityThatIsSlowerThanSavesStillProtects) {
   std::atomic<std::size_t> protected_saves{0};
-  run(
-      {"a", "b", "c"},
-      [&](const Rank& rank) {
-        std::vector<SaveHandle> handles;
-        for (std::uint64_t step = 1; step <= 12; ++step) {
-          const State state = state_at(step, rank.number);
-          auto handle = rank.run.save({.step = step, .tensors = table_of(state, rank.number)});
-          ASSERT_TRUE(handle);
-          handles.push_back(**handle);
-          std::this_thread::sleep_for(milliseconds(100));
-        }
-        for (const SaveHandle& handle : handles) {
-          if (handle.wait(Level::kProtected, kWaitMax)) ++protected_saves;
-        }
-      },
-      [](Options& options) {
-        options.protect = {.data = 2, .parity = 1, .bytes_per_second = 4'000'000};
-        options.keep = {.last = 1};
-      });
+  const Body save_often = [&](const Rank& rank) {
+    std::vector<SaveHandle> handles;
+    for (std::uint64_t step = 1; step <= 12; ++step) {
+      const State state = state_at(step, rank.number);
+      auto handle = rank.run.save({.step = step, .tensors = table_of(state, rank.number)});
+      ASSERT_TRUE(handle);
+      handles.push_back(**handle);
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    for (const SaveHandle& handle : handles) {
+      if (handle.wait(Level::kProtected, kWaitMax)) ++protected_saves;
+    }
+  };
+  const Change slow = [](Options& options) {
+    options.protect = {.data = 2, .parity = 1, .bytes_per_second = 4'000'000};
+    options.keep = {.last = 1};
+  };
+  run({"a", "b", "c"}, save_often, slow);
   EXPECT_GE(protected_saves, 3U * 2);
 }
 
