@@ -25,6 +25,9 @@ TEST(LossOdds, ManyAtOnce) {
   EXPECT_NEAR(loss_of_many(equal_groups(64, 8), 2, 3), 8 * 56.0 / 41664, 1e-12);
   EXPECT_EQ(loss_of_many(equal_groups(64, 8), 2, 2), 0);
   EXPECT_EQ(loss_of_many(equal_groups(64, 8), 2, 0), 0);
+  for (std::size_t pairs = 1; pairs < 200; ++pairs) {
+    EXPECT_EQ(loss_of_many(equal_groups(2 * pairs, 2), 1, 1), 0);
+  }
   EXPECT_NEAR(loss_of_many(equal_groups(64, 1), 0, 1), 1, 1e-12);
   EXPECT_NEAR(loss_of_many({}, 0, 0), 0, 1e-12);
 }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "base/printable.h"
 #include "base/try.h"
@@ -38,11 +38,8 @@ std::vector<std::size_t> by_domain(std::span<const std::string> domains) {
   for (const std::string& domain : domains) ++sizes[domain];
   std::vector<std::size_t> order(domains.size());
   for (std::size_t node = 0; node < order.size(); ++node) order[node] = node;
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    const auto key = [&](std::size_t node) {
-      return std::pair(~sizes[domains[node]], std::string_view(domains[node]));
-    };
-    return key(a) < key(b);
+  std::ranges::sort(order, {}, [&](std::size_t node) {
+    return std::tuple(~sizes[domains[node]], std::string_view(domains[node]), node);
   });
   return order;
 }

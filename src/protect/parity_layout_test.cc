@@ -100,7 +100,7 @@ TEST(ParityGroups, SpreadTheNodesOfADomain) {
 }
 
 TEST(ParityGroups, RefuseTooFewNodes) {
-  for (const std::size_t nodes : {0, 1, 2}) {
+  for (const std::size_t nodes : {0UL, 1UL, 2UL}) {
     const auto found = group_nodes(hosts(nodes), {.data = 6, .parity = 2});
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code(), ErrorCode::kInvalidArgument);

@@ -1,6 +1,7 @@
 // Checkpoints of which nodes are lost, or files damaged: all bytes come back, or an error does.
 #include <bit>
 
+#include "protect/member_stream.h"
 #include "protect/protect_fixture.h"
 #include "support/code_of.h"
 #include "support/sanitized.h"
@@ -69,7 +70,7 @@ TEST(Rebuild, AllSubsetsOfLostNodes) {
 TEST(Rebuild, OneNodeTooManyIsAnErrorThatNamesThem) {
   Cluster cluster(5, 1, 100'000, 3);
   cluster.protect_all(2);
-  for (const std::size_t node : {0, 2, 4}) cluster.lose(node);
+  for (const std::size_t node : {0UL, 2UL, 4UL}) cluster.lose(node);
   const auto rebuilt = cluster.rebuilt();
   std::size_t refused = 0;
   for (const auto& [path, bytes] : cluster.files()) {
@@ -95,11 +96,55 @@ TEST(Rebuild, ReadsOfAnySize) {
   }
 }
 
+// Ends of files in any strip, also of buffers that were used before.
 TEST(Rebuild, LongFilesInManySteps) {
-  Cluster cluster(3, 1, 3 * kStripBytes, 5);
-  cluster.protect_all(1);
-  cluster.lose(2);
-  expect_files_of(cluster, 2, 3'000'000);
+  for (const std::uint64_t seed : {20U, 21U, 22U, 23U}) {
+    Cluster cluster(3, 1 + seed % 2, 2 * kStripBytes, seed);
+    cluster.protect_all(1);
+    const auto whole = cluster.copies();
+    for (std::size_t lost = 0; lost < 3; ++lost) {
+      cluster.lose(lost);
+      SCOPED_TRACE(fmt::format("seed {}, node {}", seed, lost));
+      expect_files_of(cluster, lost, 3'000'000);
+      cluster.put_back(whole);
+    }
+  }
+}
+
+// It verifies by itself, and the manifest lists another one.
+TEST(Rebuild, AFileOfAnotherSaveCountsAsLost) {
+  Cluster cluster(4, 1, 100'000, 14);
+  cluster.protect_all(2);
+  const std::string path = cluster.directory() + "/" + cluster.members()[1].files[0].name;
+  const std::string& old = cluster.files().at(path);
+  const Identity identity{.run_id = cluster.manifest().run_id,
+                          .attempt_id = cluster.manifest().point.attempt_id,
+                          .generation = 1,
+                          .step = 7,
+                          .save_index = 3,
+                          .part = {.rank = 1, .world_size = 4}};
+  const std::string other =
+      sealed_part(identity, random_text(cluster.random(), old.size() - kPageBytes));
+  ASSERT_EQ(other.size(), old.size());
+  cluster.disk(1).plant(path, other);
+  cluster.lose(3);
+  expect_files_of(cluster, 3);
+  expect_files_of(cluster, 1);
+}
+
+TEST(Rebuild, ARecordThatIsWrongAboutAHeaderGivesNoBytes) {
+  Cluster cluster(3, 1, 100'000, 15);
+  const ManifestFile& file = cluster.members()[0].files[0];
+  Member member{.node = 0,
+                .files = {{.name = file.name,
+                           .bytes = file.bytes,
+                           .header_bytes = kPageBytes,
+                           .header_crc = file.header_crc}}};
+  std::vector<std::byte> into(kBlockBytes);
+  EXPECT_TRUE(MemberStream(cluster.disk(0), cluster.directory(), member).read(0, into));
+  member.files[0].header_bytes = 2 * kPageBytes;
+  const MemberStream wrong(cluster.disk(0), cluster.directory(), member);
+  EXPECT_EQ(code_of(wrong.read(0, into)), ErrorCode::kCorrupt);
 }
 
 // A file of the checkpoint that is there, with one bit changed.

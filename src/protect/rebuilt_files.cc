@@ -144,8 +144,8 @@ void RebuiltFiles::open_groups(const Manifest& manifest, std::span<const std::st
     }
   }
   // If two records claim one file, that of more parity files holds.
-  std::ranges::stable_sort(all, std::ranges::greater(),
-                           [](const Found& found) { return found.files.size(); });
+  std::ranges::sort(all, std::ranges::greater(),
+                    [](const Found& found) { return found.files.size(); });
   for (Found& found : all) add_group(found.record, std::move(found.files));
 }
 

@@ -1,10 +1,13 @@
 // The parity file is written whole or not at all, wherever it is interrupted.
 #include "protect/write_parity.h"
 
+#include <new>
+
 #include "base/fail_point.h"
 #include "protect/checked_file.h"
 #include "protect/protect_fixture.h"
 #include "support/code_of.h"
+#include "support/passing_file.h"
 #include "support/passing_vfs.h"
 
 namespace deepfreeze {
@@ -166,6 +169,51 @@ TEST(WriteParity, AnotherProcessMayHaveBeenFaster) {
   for (const std::string& name : again.disk(1).list_all()) {
     EXPECT_FALSE(name.ends_with(".tmp")) << name;
   }
+}
+
+// Memory is refused to whoever reads, or to whoever writes.
+class Refusing final : public PassingVfs {
+ public:
+  Refusing(SimDisk& disk, bool reads) : PassingVfs(disk), reads_(reads) {}
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    auto file = PassingVfs::create(name, access);
+    if (!file || reads_) return file;
+    return std::make_unique<RefusingFile>(*std::move(file));
+  }
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    auto file = PassingVfs::open_read(name, access);
+    if (!file || !reads_) return file;
+    return std::make_unique<RefusingFile>(*std::move(file));
+  }
+
+ private:
+  class RefusingFile final : public PassingFile {
+   public:
+    using PassingFile::PassingFile;
+    Status write_at(std::uint64_t /*offset*/, std::span<const std::byte> /*bytes*/) override {
+      throw std::bad_alloc();
+    }
+    Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
+      if (into.size() > kPageBytes) throw std::bad_alloc();  // not of a header
+      return PassingFile::read_at(offset, into);
+    }
+  };
+  const bool reads_;
+};
+
+TEST(WriteParity, MemoryThatIsRefusedToAReaderIsAnError) {
+  Cluster cluster = small_cluster(12);
+  Refusing disk(cluster.disk(2), true);
+  cluster.members()[2].vfs = &disk;
+  EXPECT_EQ(code_of(cluster.protect(1, 1)), ErrorCode::kNoSpace);
+}
+
+// More than the readers have buffers for: they must not wait for ever.
+TEST(WriteParity, AnExceptionEndsTheReaders) {
+  Cluster cluster(2, 1, 8 * kStripBytes, 13);
+  Refusing disk(cluster.disk(1), false);
+  cluster.members()[1].vfs = &disk;
+  EXPECT_THROW((void)cluster.protect(1, 1), std::bad_alloc);
 }
 
 // Each durable step that an error follows: the name may be there already, and then it is whole.
