@@ -1,4 +1,4 @@
-"""`make bench`: storage, growth and window one after the other, then the page.
+"""`make bench`: storage, growth, window and unchanged one after the other, then the page.
 
 Each is a process of its own and writes its results as it goes. Exit status: 0; 1 where a part
 failed (the others are run all the same); 130 where interrupted.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.experiments.storage import BIG
 from lab.report import bench_page as page
+from lab.writers.menu import FRAMEWORKS, python_of
 
 RESULTS = Path("build/bench")
 QUICK_RESULTS = Path("build/bench-quick")
@@ -24,6 +25,7 @@ QUICK_SAVERS = (
     "torch-checkpointing-sync",
 )
 QUICK_WINDOW = ("df-default", "torch-save", "dcp-async")
+UNCHANGED = "lab.experiments.unchanged"
 
 
 def storage(results: Path, *, quick: bool) -> list[str]:
@@ -45,18 +47,34 @@ def window(results: Path, name: str, every: str, *options: str) -> list[str]:
     return [*words, "--markdown", f"{results}/window-{name}.md", *options]
 
 
+def unchanged(results: Path, *options: str) -> list[str]:
+    words = [UNCHANGED, "--json", f"{results}/unchanged.json"]
+    return [*words, "--markdown", f"{results}/unchanged.md", *options]
+
+
 def commands(results: Path, *, quick: bool) -> list[list[str]]:
     if quick:
         short = ["--rounds", "2", "--steps", "4", "--savers", *QUICK_WINDOW]
-        return [storage(results, quick=True), window(results, "resnet50", "4", *short)]
+        tuned = ["--workload", "lora", *short, "adapter"]
+        return [
+            storage(results, quick=True),
+            window(results, "resnet50", "4", *short),
+            unchanged(results, *tuned),
+        ]
     windows = [window(results, "resnet50", "16,4,1")]
     windows += [window(results, name, "4", "--rounds", "3") for name in ("resnet152", "nt3")]
     windows += [window(results, "p1b1", "4", "--rounds", "3")]
-    return [storage(results, quick=False), growth(results), *windows]
+    return [storage(results, quick=False), growth(results), *windows, unchanged(results)]
+
+
+def python_for(words: list[str]) -> str:
+    """PEFT is in the environment of the frameworks, which --quick does not make."""
+    frameworks = python_of(FRAMEWORKS)
+    return str(frameworks) if words[0] == UNCHANGED and frameworks.exists() else sys.executable
 
 
 def run(words: list[str], directory: Path) -> int:
-    command = [sys.executable, "-m", *words, "--directory", str(directory)]
+    command = [python_for(words), "-m", *words, "--directory", str(directory)]
     return subprocess.run(command, check=False).returncode
 
 

@@ -12,9 +12,10 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
@@ -93,28 +94,43 @@ def experiments(options: argparse.Namespace, seed: int, menu: Menu) -> Iterator[
             yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
 
 
+class Tables(Protocol):
+    """Shows what was measured: lab.report.loop_table, or a module like it."""
+
+    def text(self, result: report.Result) -> str: ...
+
+    def markdown(
+        self, results: list[report.Result], machine: dict[str, Any], command: str
+    ) -> str: ...
+
+    def figures(
+        self, results: list[report.Result], machine: dict[str, Any], command: str
+    ) -> dict[str, Any]: ...
+
+
 class Writer:
     """Writes the files anew after every experiment: a long run may end early."""
 
-    def __init__(self, options: argparse.Namespace, command: str, place: Path) -> None:
+    def __init__(
+        self, options: argparse.Namespace, command: str, place: Path, tables: Tables
+    ) -> None:
         self.options = options
         self.command = command
         self.machine = machine.describe(place, options.threads)
+        self.tables = tables
 
     def write(self, results: list[report.Result]) -> None:
         if self.options.json is not None:
-            figures = report.figures(results, self.machine, self.command)
+            figures = self.tables.figures(results, self.machine, self.command)
             self.options.json.write_text(json.dumps(figures) + "\n")
         if self.options.markdown is not None:
-            text = report.markdown(results, self.machine, self.command)
+            text = self.tables.markdown(results, self.machine, self.command)
             self.options.markdown.write_text(text)
 
 
-def run_all(
-    options: argparse.Namespace, seed: int, menu: Menu, place: Path, writer: Writer
-) -> Iterator[report.Result]:
+def run_all(wanted: Iterable[Experiment], place: Path, writer: Writer) -> Iterator[report.Result]:
     results: list[report.Result] = []
-    for experiment in experiments(options, seed, menu):
+    for experiment in wanted:
         result = report.Result(experiment, [])
         results.append(result)
         follower = Follower(experiment.steps)
@@ -124,24 +140,34 @@ def run_all(
         finally:
             follower.clear()
             writer.write(results)
-            print(f"\n{report.text(result)}", flush=True)
+            print(f"\n{writer.tables.text(result)}", flush=True)
         yield result
+
+
+def carry_out(
+    options: argparse.Namespace,
+    program: str,
+    wanted: Callable[[int], Iterable[Experiment]],
+    tables: Tables,
+) -> int:
+    """Measures what is `wanted` of a seed; the exit status."""
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
+    gc.collect()
+    gc.freeze()  # what the imports left need not be looked at again between segments
+    seed = seeded(options, program)
+    failed = 0
+    with scratch(options.directory, "bench-window-") as place:
+        writer = Writer(options, shlex.join(words_of(program, options, seed)), place, tables)
+        for result in run_all(wanted(seed), place, writer):
+            failed += len(result.failed())
+    return 1 if failed else 0
 
 
 @interruptible
 def main(arguments: list[str], menu: Menu = TORCH) -> int:
     options = parse(arguments, menu)
-    torch.set_num_threads(options.threads)
-    warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
-    gc.collect()
-    gc.freeze()  # what the imports left need not be looked at again between segments
-    seed = seeded(options, menu.program)
-    failed = 0
-    with scratch(options.directory, "bench-window-") as place:
-        writer = Writer(options, shlex.join(words_of(menu.program, options, seed)), place)
-        for result in run_all(options, seed, menu, place, writer):
-            failed += len(result.failed())
-    return 1 if failed else 0
+    return carry_out(options, menu.program, lambda seed: experiments(options, seed, menu), report)
 
 
 if __name__ == "__main__":

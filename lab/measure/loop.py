@@ -48,6 +48,16 @@ class Workload(Protocol):
     def build(self, seed: int, *, in_backward: bool) -> Training: ...
 
 
+class Examination(Protocol):
+    """What is looked at in a segment once its measured steps are over, beside its times."""
+
+    def save_on(self, training: Any, saver: Saver, last_step: int) -> None:
+        """More saves, after that of `last_step`."""
+
+    def result(self, training: Any, saver: Saver) -> dict[str, Any]:
+        """Once the saver is closed, while its checkpoints are still there."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One workload and one interval, compared over all savers."""
@@ -60,11 +70,18 @@ class Experiment:
     steps: int  # in one segment
     seed: int
     settle_seconds: float = 0.5  # pause between segments, for what the last one left to do
+    warm_up_steps_min: int = WARM_UP_STEPS_MIN
+    examine: Callable[[Workload, int], Examination] | None = None  # given the seed, too
 
     @property
     def warm_up_steps(self) -> int:
         """Steps before the measured ones: a multiple of `every`, with one save at least."""
-        return -(-WARM_UP_STEPS_MIN // self.every) * self.every
+        return -(-self.warm_up_steps_min // self.every) * self.every
+
+    @property
+    def last_step(self) -> int:
+        """The last one that is measured."""
+        return self.warm_up_steps + self.steps
 
     @property
     def saves(self) -> int:
@@ -96,6 +113,7 @@ class Segment:
     copy_seconds: float | None = None  # one thread, warm copy of the state; in the baseline's only
     saves_expected: int = 0
     saves: list[SaveRecord] = field(default_factory=list)
+    examined: dict[str, Any] = field(default_factory=dict)  # the result of the examination
     error: str = ""
 
     @property
@@ -172,6 +190,9 @@ def save_and_train(
     path: Path,
     progress: Progress,
 ) -> None:
+    examine = experiment.examine
+    examination = None if examine is None else examine(experiment.workload, experiment.seed)
+    first, last = experiment.warm_up_steps + 1, experiment.last_step
     saver = make_saver(training, path, experiment.every)
     try:
         warm_up(segment, experiment, training, saver)
@@ -180,12 +201,16 @@ def save_and_train(
         newest = saver.newest()
         if newest is not None:
             segment.file_bytes = sum(one.stat().st_size for one in files_in(newest))
+        if examination is not None:
+            examination.save_on(training, saver, last)
     finally:
         saver.close()
-        segment.saves = [one for one in saver.records if one.step > experiment.warm_up_steps]
+        segment.saves = [one for one in saver.records if first <= one.step <= last]
     for record in saver.records:
-        if record.step <= experiment.warm_up_steps and not record.committed:
+        if record.step < first and not record.committed:
             raise RuntimeError(f"warm-up save of step {record.step}: {record.error or 'skipped'}")
+    if examination is not None:
+        segment.examined = examination.result(training, saver)
 
 
 def warm_up(segment: Segment, experiment: Experiment, training: Training, saver: Saver) -> None:

@@ -33,6 +33,22 @@ class Hooks(Protocol):
         """The averaged copy is about to be changed in place."""
 
 
+@dataclass(frozen=True)
+class Adapter:
+    """The part of a model that filters save, without the tensors that are frozen."""
+
+    get: Callable[[Any], dict[str, Tensor]]
+    put: Callable[[Any, dict[str, Tensor]], object]
+
+
+def trained_tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
+
+
+def put_tensors(model: nn.Module, found: dict[str, Tensor]) -> None:
+    model.load_state_dict(found, strict=False)
+
+
 @dataclass
 class Parts:
     """What a workload is made of."""
@@ -42,6 +58,7 @@ class Parts:
     loss: Loss
     batches: list[Batch]
     averaged: AveragedModel | None = None
+    adapter: Adapter = Adapter(trained_tensors, put_tensors)
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
@@ -97,6 +114,11 @@ class Training:
     def state_dicts(self) -> dict[str, Any]:
         """The state as the values that torch.save and its relatives take."""
         return {name: plain(item) for name, item in self.state.items()}
+
+    def load_state_dicts(self, found: dict[str, Any]) -> None:
+        """What state_dicts() gave, into the live state."""
+        for name, item in self.state.items():
+            item.load_state_dict(found[name])
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the state."""

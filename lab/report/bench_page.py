@@ -1,6 +1,6 @@
 """The benchmarks' pages: `python -m lab.report.bench_page DIR` makes report.html of its JSON.
 
-It reads storage*.json, growth.json and window-*.json. The page of the GPU is made of its rows.
+It reads storage*.json, growth.json, window-*.json, unchanged.json. That of the GPU has its rows.
 """
 
 import json
@@ -34,6 +34,7 @@ GPU_PLOTS = (
     ("From the device to the host, over the link's", "to_host_of_link", "x", 1.0, "link"),
     ("To disk", "to_disk_gb_per_second", "GB/s", None, ""),
 )
+MEGABYTE = 1e6
 BESIDE = ("state_dict_seconds", "first_call_seconds")  # in one plot with ours
 GROWTH_NAMES = {"bytes": "bytes", "tensors": "tensors", "planning": "tensors"}
 
@@ -50,7 +51,8 @@ def page(folder: Path) -> str:
     sections: list[Section] = []
     for path in sorted(folder.glob("storage*.json")):
         sections += storage(read(path))
-    sections += [*window(folder), *growth(read(folder / "growth.json"))]
+    sections += [*window(folder), *unchanged(read(folder / "unchanged.json"))]
+    sections += growth(read(folder / "growth.json"))
     return rendered("bench.html.j2", "DeepFreeze beside its peers", sections=sections)
 
 
@@ -101,11 +103,31 @@ def window(folder: Path) -> Iterator[Section]:
     for path in sorted(folder.glob("window-*.json")):
         for one in read(path)["experiments"]:
             title = f"{one['title']}: run time, a checkpoint every {one['every']} steps"
-            rows = [row for row in one["rows"] if not row["title"].startswith("no checkpoints")]
-            found = [bar(row, row["ratio"]) for row in rows]
-            picture = Markup(bars(found, "x", line=1.0, label="no checkpoints"))
             text = "Over that of the same round without checkpoints."
-            yield Section(title, (text,), (("", picture),))
+            yield Section(title, (text,), (("", run_times(one)),))
+
+
+def run_times(one: dict[str, Any]) -> Markup:
+    rows = [row for row in one["rows"] if not row["title"].startswith("no checkpoints")]
+    found = [bar(row, row["ratio"]) for row in rows]
+    return Markup(bars(found, "x", line=1.0, label="no checkpoints"))
+
+
+def unchanged(found: dict[str, Any]) -> Iterator[Section]:
+    for one in found.get("experiments", []):
+        pictures = [("Run time", run_times(one))]
+        pairs = zip(one["rows"], one["partial"], strict=True)
+        saved = [(row, part) for row, part in pairs if part["saves"]]
+        if saved:
+            changed = saved[0][1]["changed_bytes"]["median"] / MEGABYTE
+            written = (bar(row, megabytes(part["new_bytes"])) for row, part in saved)
+            pictures.append(("New on disk in a save", barred(written, "MB", changed, "changed")))
+        title = f"{one['title']}: a checkpoint at every step"
+        yield Section(title, pictures=tuple(pictures))
+
+
+def megabytes(value: dict[str, Any]) -> dict[str, float]:
+    return {name: value[name] / MEGABYTE for name in ("median", "low", "high")}
 
 
 def barred(found: Iterable[Bar], unit: str, line: float | None, label: str) -> Markup:

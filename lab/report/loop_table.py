@@ -117,8 +117,8 @@ def committed(row: Row) -> str:
     return f"{row['saves_committed']} of {row['saves_requested']}{skipped}"
 
 
-def remarks(result: Result) -> list[str]:
-    """Everything that the table has no column for, and all that failed."""
+def observed(result: Result) -> list[str]:
+    """All that failed, and how to read the table."""
     found = []
     for row in result.rows():
         found += [f"{row['title']}: {short(fault)}" for fault in row["faults"]]
@@ -129,6 +129,12 @@ def remarks(result: Result) -> list[str]:
         found.append(f"[,]: {' or '.join(sorted(kinds))} of the rounds, beside their median")
     if any(row["title"].endswith("*") for row in result.rows()):
         found.append("*: optimizers stepped in backward, compared with each other")
+    return found
+
+
+def remarks(result: Result) -> list[str]:
+    """Everything that the table has no column for."""
+    found = observed(result)
     found += [verdict(one) for one in result.targets()]
     spread = baseline_spread(result.rows())
     if spread > BASELINE_SPREAD_MAX:

@@ -86,6 +86,10 @@ class Saver:
     def close(self) -> None:
         """Gives back threads and memory."""
 
+    def restore(self, training: Any) -> None:
+        """Brings the newest checkpoint into another training; after close()."""
+        raise NotImplementedError(f"{self.name}: no restore into a training")
+
 
 class NoneInBackward(Saver):
     """The baseline of after-update capture."""
@@ -150,6 +154,10 @@ class DeepFreezeSaver(Saver):
 
     def close(self) -> None:
         self.checkpointer.close()
+
+    def restore(self, training: Any) -> None:
+        with df.Checkpointer(self.directory, read_only=True) as checkpointer:
+            checkpointer.restore({**training.state, "rng": df.RNG()})
 
 
 class Eager(DeepFreezeSaver):

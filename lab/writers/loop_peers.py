@@ -74,8 +74,11 @@ class Peer(Saver):
         self.writer.tensors = self.values(step)
 
     def values(self, step: int) -> dict[str, Any]:
+        return self.values_of(self.training, step)
+
+    def values_of(self, training: Any, step: int) -> dict[str, Any]:
         """As plain containers and the live tensors."""
-        return {**self.training.state_dicts(), "step": step, "rng": torch.get_rng_state()}
+        return {**training.state_dicts(), "step": step, "rng": torch.get_rng_state()}
 
     def after_step(self, step: int) -> None:
         if step % self.every != 0:
@@ -151,6 +154,12 @@ class Peer(Saver):
         if self.writer is not None:
             self.writer.close()
 
+    def newest_saved(self) -> Path:
+        newest = self.newest()
+        if newest is None:
+            raise LookupError("no checkpoint is there")
+        return newest
+
 
 class TorchSave(Peer):
     """torch.save to a new name, fsync, rename, fsync of the directory."""
@@ -160,15 +169,37 @@ class TorchSave(Peer):
     synced = "all"
     kind = torch_savers.TorchSaveSynced
 
+    def restore(self, training: Any) -> None:
+        training.load_state_dicts(self.loaded())
 
-class DcpAsync(Peer):
+    def loaded(self) -> dict[str, Any]:
+        """Not mapped: an optimizer keeps the tensors that it is given, which nobody has read."""
+        found: dict[str, Any] = torch.load(self.newest_saved())
+        return found
+
+
+class DcpSave(Peer):
+    """dcp.save, which returns when all is written."""
+
+    name = "dcp-save"
+    title = "dcp.save"
+    synced = "files, no directory"
+    kind: ClassVar[type[StorageSaver]] = torch_savers.Dcp
+    marker = ".metadata"
+
+    def restore(self, training: Any) -> None:
+        """Into tensors that are there, as it loads."""
+        values = self.values_of(training, 0)
+        self.writer.load(self.newest_saved(), values)
+        training.load_state_dicts(values)
+
+
+class DcpAsync(DcpSave):
     """dcp.async_save with one stager for all saves; staged before the call returns."""
 
     name = "dcp-async"
     title = "dcp.async_save, stager re-used"
-    synced = "files, no directory"
-    kind: ClassVar[type[StorageSaver]] = torch_savers.DcpAsyncReused
-    marker = ".metadata"
+    kind = torch_savers.DcpAsyncReused
     beside = True
 
 

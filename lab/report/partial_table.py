@@ -1,0 +1,130 @@
+"""Ways to save a state of which only a part changes, as a table and as JSON."""
+
+from dataclasses import asdict
+from typing import Any
+
+from lab.measure.loop_summary import BASELINE_SPREAD_MAX, Row, Spread, baseline_spread
+from lab.measure.partial_summary import Partial, partials, targets
+from lab.report import loop_table
+from lab.report.grid import aligned, grid, machine_lines, with_spread
+from lab.report.loop_table import (
+    Result,
+    committed,
+    heading,
+    milliseconds,
+    observed,
+    run_time,
+    size_line,
+    verdict,
+    with_range,
+)
+
+MEGABYTE = 1e6
+HEADINGS = (
+    "saver",
+    "run time",
+    "run time of the adapter's",
+    "stall p50",
+    "stall of the adapter's",
+    "to commit",
+    "written a save",
+    "new on disk a save",
+    "of what changed",
+    "restore",
+    "came back",
+    "committed",
+    "synced",
+)
+NOTES = (
+    "written a save: as the kernel counts it, over the measured steps",
+    "new on disk a save, of what changed: the files of further saves by their inodes and blocks, "
+    "and that over the bytes of the tensors that had changed; 1 would be no header and no padding",
+    "restore: from files that are not in memory, into another training, all of whose tensors are "
+    "there. Came back: whether its state is then the saved one, byte for byte",
+)
+
+
+def cells(row: Row, one: Partial, state_bytes: int) -> list[str]:
+    if row["rounds_good"] == 0:
+        status = row["status"]
+        figures = [status.upper() if status == "failed" else status] + ["-"] * 10
+    else:
+        figures = [
+            run_time(row), with_range(one.run_ratio, 2), milliseconds(row["stall_p50_seconds"]),
+            with_range(one.stall_ratio, 2), milliseconds(row["durable_p50_seconds"]),
+            megabytes(row["written_bytes_per_save"] if one.saves else None),
+            megabytes(one.new_bytes), of_changed(one),
+            with_spread(one.restore_seconds, 1e-3, 0) + (" ms" if one.restore_seconds else ""),
+            came_back(one, state_bytes), committed(row),
+        ]  # fmt: skip
+    return [row["title"], *figures, row["synced"]]
+
+
+def megabytes(value: Spread | None) -> str:
+    return "-" if value is None else f"{with_spread(value, MEGABYTE)} MB"
+
+
+def of_changed(one: Partial) -> str:
+    if one.new_bytes is None or one.changed_bytes is None:
+        return "-"
+    return f"{one.new_bytes.median / one.changed_bytes.median:.2f}"
+
+
+def came_back(one: Partial, state_bytes: int) -> str:
+    if one.lost_bytes is None:
+        return "-"
+    if one.lost_bytes == 0:
+        return "whole"
+    share = f"{100 * one.lost_bytes / state_bytes:.1f} %"
+    return f"not whole: {share} missing, of {', '.join(one.lost_parts)}"
+
+
+def lines(result: Result) -> list[list[str]]:
+    found = partials(result.experiment, result.segments)
+    size = max((one.state_bytes for one in result.segments), default=0)
+    return [cells(row, one, size) for row, one in zip(result.rows(), found, strict=True)]
+
+
+def changed(result: Result) -> str:
+    known = [one.changed_bytes for one in partials(result.experiment, result.segments)]
+    found = next((one for one in known if one is not None), None)
+    return "" if found is None else f"; {megabytes(found)} of it change in a step"
+
+
+def remarks(result: Result) -> list[str]:
+    found = observed(result)
+    found += [verdict(one) for one in targets(result.experiment, result.segments)]
+    busy = baseline_spread(result.rows())
+    if busy > BASELINE_SPREAD_MAX:
+        found.append(
+            f"no verdict on times: the slowest round without checkpoints took {busy:.2f} times as "
+            f"long as the fastest, more than {BASELINE_SPREAD_MAX}: the machine was busy"
+        )
+    return found
+
+
+def text(result: Result) -> str:
+    """For a terminal."""
+    table = aligned(HEADINGS, lines(result), ruled=True)
+    notes = [f"  {remark}" for remark in remarks(result)]
+    about = f"({size_line(result)}{changed(result)})"
+    return "\n".join([heading(result), about, "", *table, "", *notes])
+
+
+def markdown(results: list[Result], machine: dict[str, Any], command: str) -> str:
+    page = ["# Saves of a state of which only a part changes", "", f"`{command}`", ""]
+    page += [*machine_lines(machine), "", *(f"- {note}" for note in NOTES)]
+    for result in results:
+        page += ["", f"## {heading(result)}", "", size_line(result) + changed(result), ""]
+        page += grid(HEADINGS, lines(result))
+        page += ["", *(f"- {remark}" for remark in remarks(result))]
+    return "\n".join(page) + "\n"
+
+
+def figures(results: list[Result], machine: dict[str, Any], command: str) -> dict[str, Any]:
+    """Those of a training, and for each experiment what its savers do with such a state."""
+    found = loop_table.figures(results, machine, command)
+    for told, result in zip(found["experiments"], results, strict=True):
+        told["partial"] = [asdict(one) for one in partials(result.experiment, result.segments)]
+        told["targets"] = [asdict(one) for one in targets(result.experiment, result.segments)]
+    return found
