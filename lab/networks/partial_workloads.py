@@ -28,7 +28,7 @@ TINY_WORDS = 12_000  # times 384 numbers: 18 MB, enough for a file that checkpoi
 class Experts(nn.Module):
     """A mixture of experts. A token's own number routes it (hash layers; Roller et al., 2021)."""
 
-    def __init__(self, width: int = 512, inner: int = 2048) -> None:
+    def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, width)
         self.experts = nn.ModuleList(
@@ -56,7 +56,7 @@ def routed(first: int, count: int) -> Batch:
     return tokens, torch.randint(CLASSES, TOKENS)
 
 
-def experts_parts(*, in_turn: bool) -> Parts:
+def experts_parts(*, in_turn: bool, width: int = 512, inner: int = 2048) -> Parts:
     """The batch of step 1 uses all experts, so that each has its moments. Later ones use two.
 
     Those are the same two in every step, or the next two.
@@ -64,7 +64,7 @@ def experts_parts(*, in_turn: bool) -> Parts:
     few = [routed(BUSY * index if in_turn else 0, BUSY) for index in range(BATCH_COUNT)]
     batches = [few[step % BATCH_COUNT] for step in range(BATCHES_MAX)]
     batches[1] = routed(0, EXPERTS)
-    return Parts(Experts(), adam, next_word_loss, batches)
+    return Parts(Experts(width, inner), adam, next_word_loss, batches)
 
 
 def frozen_parts() -> Parts:

@@ -19,7 +19,7 @@ from lab.measure import loop as measure
 from lab.measure.loop import Experiment, Segment
 from lab.measure.partial import PartialSaves, copied, differing, header_bytes
 from lab.measure.partial_summary import Partial, partial, partials, targets
-from lab.networks.partial_workloads import BATCH_COUNT, PARTIAL
+from lab.networks.partial_workloads import BATCH_COUNT, BUSY, EXPERTS, PARTIAL, experts_parts
 from lab.networks.torch_workloads import WORKLOADS, Training
 from lab.report import bench_page, partial_table
 from lab.report.loop_table import Result
@@ -39,7 +39,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("smoke")
     command = [sys.executable, "-m", unchanged.PROGRAM, "--smoke", "--workload", "tiny-lora"]
     command += ["--directory", str(place), "--json", str(place / "unchanged.json")]
-    command += ["--markdown", str(place / "table.md"), "--seed", str(SEED)]
+    command += ["--markdown", str(place / "table.md"), "--seed", str(SEED), "--threads", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in place.iterdir()) == ["table.md", "unchanged.json"]
@@ -245,13 +245,13 @@ def test_a_busy_machine_gets_a_verdict_on_bytes_alone() -> None:
 
 
 def test_an_expert_without_tokens_rests() -> None:
-    for name, in_turn in (("experts", False), ("experts-in-turn", True)):
-        training = Training(PARTIAL[name].make_parts())
+    for in_turn in (False, True):
+        training = Training(experts_parts(in_turn=in_turn, width=8, inner=16))
         idle = Saver(training, Path(), 1)
-        training.train_step(1, idle)
+        assert len(changed_experts(training, idle, 1)) == EXPERTS
         busy = [changed_experts(training, idle, step) for step in range(2, 2 + BATCH_COUNT)]
-        assert all(len(each) == 2 for each in busy), name
-        assert len(set().union(*busy)) == (8 if in_turn else 2), name
+        assert all(len(each) == BUSY for each in busy)
+        assert len(set().union(*busy)) == (EXPERTS if in_turn else BUSY)
 
 
 def changed_experts(training: Training, idle: Saver, step: int) -> set[str]:
@@ -294,6 +294,7 @@ def test_make_bench_has_it(quick: bool) -> None:
 def test_a_stall_is_the_median_of_a_segment() -> None:
     one = segment(Window, 0, 1.0)
     one.saves = [dataclasses.replace(one.saves[0], call_seconds=value) for value in (1.0, 9.0, 2.0)]
+    one.saves_expected = 3
     found = partial(Window, [one, dataclasses.replace(one, saver=AdapterTorchSave.name)])
     assert found.stall_ratio is not None
     assert found.stall_ratio.median == 1.0

@@ -28,6 +28,7 @@ SAVERS = ["df-default", "torch-save", "adapter", "adapter-weights"]
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("peft")
     command = [sys.executable, "-m", "lab.experiments.unchanged", "--smoke", "--savers", *SAVERS]
+    command += ["--threads", "1"]
     command += ["--directory", str(place), "--json", str(place / "all.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
