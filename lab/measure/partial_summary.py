@@ -71,7 +71,7 @@ def stall(segment: Segment) -> float:
 
 
 def mean(examined: dict[str, Any], name: str) -> float:
-    values = [save[name] for save in examined["saves"]]
+    values = [int(save[name]) for save in examined["saves"]]
     return sum(values) / len(values)
 
 

@@ -19,8 +19,8 @@ from lab.measure import loop as measure
 from lab.measure.loop import Experiment, Segment
 from lab.measure.partial import PartialSaves, copied, differing, header_bytes
 from lab.measure.partial_summary import Partial, partial, partials, targets
-from lab.networks.partial_workloads import BATCH_COUNT, BUSY, EXPERTS, PARTIAL, experts_parts
-from lab.networks.torch_workloads import WORKLOADS, Training
+from lab.networks.partial_workloads import BUSY, EXPERTS, PARTIAL, experts_parts
+from lab.networks.torch_workloads import BATCH_COUNT, WORKLOADS, Training
 from lab.report import bench_page, partial_table
 from lab.report.loop_table import Result
 from lab.writers.loop import Saver, SaveRecord, Window

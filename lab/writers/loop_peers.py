@@ -199,7 +199,7 @@ class DcpAsync(DcpSave):
 
     name = "dcp-async"
     title = "dcp.async_save, stager re-used"
-    kind = torch_savers.DcpAsyncReused
+    kind: ClassVar[type[StorageSaver]] = torch_savers.DcpAsyncReused
     beside = True
 
 
