@@ -94,7 +94,7 @@ def targets(experiment: Experiment, segments: list[Segment]) -> list[Target]:
         if one.saver not in JUDGED or one.run_ratio is None:
             continue
         if one.worst_of_changed is not None:
-            what = f"bytes of a save over those that changed, headers aside, worst of {one.saves}"
+            what = f"bytes over those that changed, headers aside, worst of {one.saves} saves"
             worst = one.worst_of_changed
             met = worst <= BYTES_TARGET
             judged.append(Target(one.saver, what, BYTES_TARGET, worst, met, both_sides=False))
