@@ -44,7 +44,6 @@ QUESTIONS = {
     "window-resnet50-torch-save": "And beside `torch.save` with a sync?",
     "window-tiers": "What do a second tier and an agent add?",
     "window-others-every-step": "What does a save after every step cost other networks?",
-    "unchanged": "What do saves cost if only a part of the state changes, and are they whole?",
     "storage-big": "What do a save and a restore cost by themselves, of large states?",
     "growth": "How do these costs grow with bytes and with the number of tensors?",
     "gpu": "What do saves cost a training on a GPU, and are they right?",
