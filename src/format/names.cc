@@ -100,6 +100,14 @@ bool is_parity_file_name(std::string_view text) {
   return cutter.done() && parity_file_name(node, nodes) == text && node < nodes;
 }
 
+std::string unfinished_parity_name(std::uint64_t nonce) {
+  return fmt::format("parity.{}.tmp", hex64(nonce));
+}
+
+bool is_unfinished_parity_name(std::string_view text) {
+  return text.starts_with("parity.") && text.ends_with(".tmp");
+}
+
 std::string generation_file_name(std::uint64_t generation) {
   return fmt::format("generation-{:08}.json", generation);
 }

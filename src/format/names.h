@@ -41,7 +41,10 @@ struct PartName {
 // the node's number and that of all nodes.
 [[nodiscard]] std::string parity_file_name(std::uint64_t node, std::uint64_t nodes);
 [[nodiscard]] bool is_parity_file_name(std::string_view text);
-// An empty file beside it: the parity of all nodes of the group is durable. A hint.
+// parity.9f2c41d07a3be856.tmp: one that is being written, or was when its process died.
+[[nodiscard]] std::string unfinished_parity_name(std::uint64_t nonce);
+[[nodiscard]] bool is_unfinished_parity_name(std::string_view text);
+// An empty file beside it: all nodes of the job have their parity of this checkpoint.
 inline constexpr std::string_view kProtectedFile = "protected";
 
 // generation-00000002.json

@@ -29,6 +29,10 @@ TEST(AttemptDirName, RefusesEveryOtherSpelling) {
 }
 
 TEST(ParityFileName, IsOneOfANode) {
+  EXPECT_EQ(unfinished_parity_name(0x1234), "parity.0000000000001234.tmp");
+  EXPECT_TRUE(is_unfinished_parity_name(unfinished_parity_name(1)));
+  EXPECT_FALSE(is_unfinished_parity_name("manifest.0000000000001234.tmp"));
+  EXPECT_FALSE(is_unfinished_parity_name(parity_file_name(3, 8)));
   EXPECT_EQ(parity_file_name(3, 8), "parity-00003-of-00008.safetensors");
   EXPECT_TRUE(is_parity_file_name("parity-00003-of-00008.safetensors"));
   EXPECT_TRUE(is_parity_file_name(parity_file_name(123'456, 200'000)));

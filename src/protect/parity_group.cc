@@ -9,39 +9,25 @@
 #include "base/try.h"
 #include "format/layout.h"
 #include "protect/write_parity.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
-namespace {
-
-// For good; any other error may pass, and must not look like a checkpoint that can't be read.
-bool is_lost(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kGone:
-    case ErrorCode::kIncomplete:
-    case ErrorCode::kNotFound:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
 Result<std::unique_ptr<ParityGroup>> ParityGroup::open(Vfs& pieces, const std::string& directory,
                                                        const ParityRecord& record,
-                                                       ParityFiles parity) {
+                                                       ParityFiles parity,
+                                                       const std::optional<Error>& unread) {
   DF_TRY(ErasureCode code, ErasureCode::make(record.members.size() - record.parity, record.parity));
   return std::make_unique<ParityGroup>(pieces, directory, record, std::move(code),
-                                       std::move(parity));
+                                       std::move(parity), unread);
 }
 
 ParityGroup::ParityGroup(Vfs& pieces, const std::string& directory, const ParityRecord& record,
-                         ErasureCode code, ParityFiles parity)
+                         ErasureCode code, ParityFiles parity, const std::optional<Error>& unread)
     : layout_(record.members.size(), record.parity),
       chunk_bytes_(record.chunk_bytes),
       code_(std::move(code)),
-      parity_(std::move(parity)) {
+      parity_(std::move(parity)),
+      unread_(unread) {
   for (const Member& member : record.members) {
     streams_.push_back(std::make_unique<MemberStream>(pieces, directory, member));
   }
@@ -69,22 +55,24 @@ Status ParityGroup::calculate_piece(std::size_t member, std::size_t chunk, std::
   std::vector<std::size_t> given;
   std::vector<const std::byte*> bytes;
   std::string lost;
-  ErrorCode code = ErrorCode::kIncomplete;
+  std::optional<Error> open = unread_;
   for (std::size_t piece = 0; piece < layout_.members() && given.size() < layout_.data(); ++piece) {
     if (piece == chunk) continue;
     const auto place = memory.bytes().subspan(given.size() * into.size(), into.size());
     const Status read = read_piece(stripe, piece, offset, place);
     if (!read) {
       lost += fmt::format("{}{}", lost.empty() ? "" : "; ", read.error().message());
-      if (!is_lost(read.error())) code = read.error().code();
+      if (may_have_good_copy(read.error())) open = read.error();
       continue;
     }
     given.push_back(piece);
     bytes.push_back(place.data());
   }
   if (given.size() < layout_.data()) {
-    return fail(code, fmt::format("{} of {} pieces are left, {} are needed: {}", given.size(),
-                                  layout_.members() - 1, layout_.data(), lost));
+    const Error few(ErrorCode::kIncomplete,
+                    fmt::format("{} of {} pieces are left, {} are needed: {}", given.size(),
+                                layout_.members() - 1, layout_.data(), lost));
+    return std::unexpected(open ? Error(open->code(), few.message(), open->os_errno()) : few);
   }
   DF_TRY(const PieceMaker maker, code_.make_piece(given, chunk));
   maker.make(bytes, into);

@@ -22,20 +22,20 @@ class ParityGroup {
  public:
   // The key is the member; one that is missing is lost.
   using ParityFiles = std::map<std::size_t, CheckedFile>;
-  // `record`: that of any of the parity files.
-  [[nodiscard]] static Result<std::unique_ptr<ParityGroup>> open(Vfs& pieces,
-                                                                 const std::string& directory,
-                                                                 const ParityRecord& record,
-                                                                 ParityFiles parity);
+  // `record`: that of any of the parity files. `unread`: why a parity file could not be read that
+  // may be good, and may be one of this group.
+  [[nodiscard]] static Result<std::unique_ptr<ParityGroup>> open(
+      Vfs& pieces, const std::string& directory, const ParityRecord& record, ParityFiles parity,
+      const std::optional<Error>& unread);
   ParityGroup(Vfs& pieces, const std::string& directory, const ParityRecord& record,
-              ErasureCode code, ParityFiles parity);
+              ErasureCode code, ParityFiles parity, const std::optional<Error>& unread);
 
   [[nodiscard]] const Member& member(std::size_t index) const { return streams_[index]->member(); }
   [[nodiscard]] std::size_t size() const { return streams_.size(); }
 
   // The bytes of a member's stream, from those of all others. `offset` and the size are multiples
-  // of kBlockBytes. kIncomplete: too few pieces are left; the error of a piece that may come back
-  // counts more.
+  // of kBlockBytes. kIncomplete: too few pieces are left; the code of a piece that may be good
+  // (may_have_good_copy()) counts more.
   [[nodiscard]] Status calculate(std::size_t member, std::uint64_t offset,
                                  std::span<std::byte> into) const;
 
@@ -50,6 +50,7 @@ class ParityGroup {
   const ErasureCode code_;
   std::vector<std::unique_ptr<MemberStream>> streams_;
   const ParityFiles parity_;
+  const std::optional<Error> unread_;
 };
 
 }  // namespace deepfreeze

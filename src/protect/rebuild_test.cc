@@ -1,8 +1,10 @@
 // Checkpoints of which nodes are lost, or files damaged: all bytes come back, or an error does.
 #include <bit>
+#include <cerrno>
 
 #include "protect/member_stream.h"
 #include "protect/protect_fixture.h"
+#include "storage/os_error.h"
 #include "support/code_of.h"
 #include "support/sanitized.h"
 
@@ -85,6 +87,35 @@ TEST(Rebuild, OneNodeTooManyIsAnErrorThatNamesThem) {
     }
   }
   EXPECT_GE(refused, 3U);
+}
+
+// The fate of the only lost node's files if one read of another node's disk fails.
+Status rebuild_with_one_failure(std::size_t read, int os_errno) {
+  Cluster cluster(3, 1, 100'000, 16);
+  cluster.protect_all(1);
+  cluster.lose(0);
+  SimDisk& disk = cluster.disk(1);
+  disk.fail_read_at(disk.read_count() + read, os_errno);
+  const auto rebuilt = cluster.rebuilt();
+  const std::string path = cluster.directory() + "/" + cluster.members()[0].files[0].name;
+  const auto found = read_whole(*rebuilt.files, path, kStep);
+  return found ? Status{} : std::unexpected(found.error());
+}
+
+// Older checkpoints may be taken for one that is lost, not for one that this process may not read.
+TEST(Rebuild, ARefusedPieceIsNotALostOne) {
+  std::size_t failures = 0;
+  for (std::size_t read = 0; read < 20; ++read) {
+    SCOPED_TRACE(fmt::format("read {}", read));
+    const Status refused = rebuild_with_one_failure(read, EMFILE);
+    const Status lost = rebuild_with_one_failure(read, EIO);
+    ASSERT_EQ(refused.has_value(), lost.has_value());
+    if (refused) continue;
+    ++failures;
+    EXPECT_TRUE(may_have_good_copy(refused.error())) << refused.error().message();
+    EXPECT_FALSE(may_have_good_copy(lost.error())) << lost.error().message();
+  }
+  EXPECT_GE(failures, 4U);
 }
 
 TEST(Rebuild, ReadsOfAnySize) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/try.h"
 #include "format/layout.h"
 #include "protect/parity_group.h"
+#include "storage/os_error.h"
 #include "storage/read_only.h"
 #include "storage/vfs_name.h"
 
@@ -84,6 +86,7 @@ class RebuiltFiles final : public ReadOnlyVfs {
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access /*access*/) override {
     const auto found = wanted_.find(name);
     if (found == wanted_.end()) {
+      if (unread_) return std::unexpected(unread_->within("rebuild " + path_of(name)));
       return fail(ErrorCode::kNotFound,
                   fmt::format("rebuild {}: not found: no parity covers it", path_of(name)));
     }
@@ -109,6 +112,7 @@ class RebuiltFiles final : public ReadOnlyVfs {
   const std::string directory_;
   std::vector<std::unique_ptr<ParityGroup>> groups_;
   std::map<std::string, Wanted, std::less<>> wanted_;  // by path in the run
+  std::optional<Error> unread_;                        // of a parity file that may be good
 };
 
 // The record without the part in which the files of a group differ.
@@ -139,6 +143,7 @@ void RebuiltFiles::open_groups(const Manifest& manifest, std::span<const std::st
     if (record) {
       add(all, *record, *std::move(file));
     } else {
+      if (may_have_good_copy(record.error())) unread_ = record.error();
       log_warning(fmt::format("{}: it counts as lost: {}", pieces_.path_of(directory_ + "/" + name),
                               record.error().message()));
     }
@@ -150,7 +155,7 @@ void RebuiltFiles::open_groups(const Manifest& manifest, std::span<const std::st
 }
 
 void RebuiltFiles::add_group(const ParityRecord& record, ParityGroup::ParityFiles files) {
-  auto opened = ParityGroup::open(pieces_, directory_, record, std::move(files));
+  auto opened = ParityGroup::open(pieces_, directory_, record, std::move(files), unread_);
   if (!opened) return log_warning(opened.error().message());
   const ParityGroup& group = *groups_.emplace_back(*std::move(opened));
   for (std::size_t member = 0; member < group.size(); ++member) {

@@ -232,11 +232,13 @@ Status ParityWriter::place(const std::string& temporary) {
 
 Status ParityWriter::run() {
   DF_TRY(const bool is_done, is_there());
-  if (is_done) return own_.sync_dir(directory_);  // who placed it may have died before
-  DF_TRY_VOID(describe());
-  const std::string temporary = fmt::format("{}/parity.{}.tmp", directory_, hex64(random_id()));
+  if (is_done) return own_.sync_dir(directory_);  // the process that placed it may have died
+  // Before the rest: the temporary file tells collectors that the checkpoint is needed.
+  const std::string temporary =
+      fmt::format("{}/{}", directory_, unfinished_parity_name(random_id()));
   DF_TRY(const auto file, own_.create(temporary, Access::kDirect));
-  Status done = write(*file);
+  Status done = describe();
+  if (done) done = write(*file);
   if (done) done = place(temporary);
   if (!done) (void)own_.remove_file(temporary);  // it may have its name already
   return done;

@@ -138,21 +138,6 @@ void weigh(std::optional<Error>& counts, const Error& error) {
 
 }  // namespace
 
-bool may_have_good_copy(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kIncomplete:
-    case ErrorCode::kGone:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kMismatch:
-      return false;
-    case ErrorCode::kIo:
-      return is_refusal(error);
-    default:
-      return true;
-  }
-}
-
 Snapshot::Snapshot(std::vector<Vfs*> tiers, const Manifest& manifest)
     : tiers_(std::move(tiers)), manifest_(manifest) {}
 Snapshot::Snapshot(Snapshot&&) noexcept = default;

@@ -29,10 +29,6 @@ struct ReadTarget {
 
 class CudaDevices;
 
-// Whether an error of a tier leaves open that its copy is good: no answer, a refusal, a lack of
-// memory. The error is no reason for an older checkpoint then, nor to replace the copy.
-[[nodiscard]] bool may_have_good_copy(const Error& error);
-
 class FileReadings;
 
 struct ReadSettings {

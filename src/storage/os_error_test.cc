@@ -22,6 +22,18 @@ TEST(OsError, NamesOperationPlaceAndCause) {
   EXPECT_EQ(error.os_errno(), ENOSPC);
 }
 
+TEST(OsError, AnAnswerThatDidNotComeLeavesACopyGood) {
+  for (const ErrorCode open : {ErrorCode::kTimeout, ErrorCode::kNoSpace, ErrorCode::kCancelled}) {
+    EXPECT_TRUE(may_have_good_copy(Error(open, "read"))) << to_string(open);
+  }
+  for (const ErrorCode bad : {ErrorCode::kCorrupt, ErrorCode::kIncomplete, ErrorCode::kGone,
+                              ErrorCode::kNotFound, ErrorCode::kMismatch, ErrorCode::kIo}) {
+    EXPECT_FALSE(may_have_good_copy(Error(bad, "read"))) << to_string(bad);
+  }
+  EXPECT_TRUE(may_have_good_copy(os_fail("open", "/run/a", EMFILE).error()));
+  EXPECT_FALSE(may_have_good_copy(os_fail("read", "/run/a", EIO).error()));
+}
+
 TEST(OsError, WhatRefusesTheProcessTellsNothingOfTheBytes) {
   for (const int refusal : {EACCES, EPERM, EMFILE, ENFILE, ENOMEM}) {
     EXPECT_TRUE(is_refusal(os_fail("open", "/run/a", refusal).error().within("file a"))) << refusal;
