@@ -83,7 +83,7 @@ struct SaveStatus {
   double commit_seconds = 0;
   double local_seconds = 0;      // from save() to committed; 0 until then
   double durable_seconds = 0;    // the same on the last tier
-  double protected_seconds = 0;  // the same until its parity was durable on all nodes of the group
+  double protected_seconds = 0;  // the same until all nodes had their parity of it
   bool early = false;            // its capture began before save(): begin_capture()
   bool captured = false;
   bool local = false;

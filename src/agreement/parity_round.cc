@@ -60,7 +60,7 @@ Result<std::optional<OwnParityGroup>> agree_on_parity(RankGroup& ranks, const No
   const auto group = std::ranges::find_if(found.groups, [&](const auto& members) {
     return std::ranges::find(members, own_place) != members.end();
   });
-  return OwnParityGroup{.parity = first, .members = *group, .groups = found.groups.size()};
+  return OwnParityGroup{.parity = first, .members = *group};
 }
 
 }  // namespace deepfreeze

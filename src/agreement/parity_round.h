@@ -15,7 +15,6 @@ namespace deepfreeze {
 struct OwnParityGroup {
   Parity parity;                     // its numbers alone
   std::vector<std::size_t> members;  // by their places in nodes.nodes(), ascending
-  std::size_t groups = 1;            // of the job
 };
 
 // Collective: the group of this rank's node; nothing if no rank wants parity. `own`:

@@ -15,7 +15,6 @@
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/history.h"
-#include "manifest/protected_attempts.h"
 #include "manifest/retention.h"
 #include "manifest/several_ranks.h"
 #include "storage/posix_vfs.h"
@@ -85,7 +84,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
   }
   note_end(committed, job.handle());
   if (!committed) watch->forget(job.attempt());
-  if (parity) committed ? parity->committed(job.attempt()) : parity->forget(job.attempt());
+  if (parity) tell_parity(job, committed);
   if (committed && leads()) {
     watch->generation = job.generation();
     collect_or_warn(job);
@@ -121,6 +120,14 @@ Status Checkpointer::Impl::check_may_save(std::string_view operation) const {
                                                        operation, vfs->path_of("")));
 }
 
+void Checkpointer::Impl::tell_parity(const SaveJob& job, bool committed) {
+  try {
+    committed ? parity->committed(job.attempt()) : parity->forget(job.attempt());
+  } catch (const std::exception& cause) {
+    log_warning(out_of_memory(cause).within("protect").message());
+  }
+}
+
 // The save itself is durable, whatever becomes of older ones.
 void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
   try {
@@ -145,7 +152,6 @@ void Checkpointer::Impl::collect(std::uint64_t generation) {
   const auto held = [this](const RunListing& listing) {
     auto names = flusher ? flusher->held(listing) : std::vector<AttemptName>();
     if (parity) std::ranges::copy(parity->held(), std::back_inserter(names));
-    if (parity) std::ranges::copy(protected_attempts(*vfs, listing), std::back_inserter(names));
     return names;
   };
   const auto collected = collect_garbage(*vfs, keep, {.held = held});

@@ -116,6 +116,7 @@ struct Checkpointer::Impl {
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);
+  void tell_parity(const SaveJob& job, bool committed);
   void collect(std::uint64_t generation);
   [[nodiscard]] std::shared_ptr<Flusher> start_flusher(std::vector<FarTier> far);
   [[nodiscard]] Status adopt();

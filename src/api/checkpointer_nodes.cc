@@ -49,7 +49,7 @@ void Checkpointer::Impl::give_leader_an_heir() {
 
 // This rank's part of the next.
 Status Checkpointer::Impl::start_own_parity(const OwnParityGroup& group) {
-  NodeParity::Settings settings{.parity = group.parity, .groups = group.groups};
+  NodeParity::Settings settings{.parity = group.parity};
   DF_TRY(settings.group, nodes->peers(group.members));
   const auto own = std::ranges::find(settings.group, map->own().ranks, &NodeParity::Peer::ranks);
   settings.own = static_cast<std::size_t>(own - settings.group.begin());

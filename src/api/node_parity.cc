@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/names.h"
-#include "manifest/history.h"
 
 namespace deepfreeze {
 namespace {
@@ -37,6 +37,7 @@ LinkProtected message_of(const AttemptName& name, ParityStage stage) {
   return {.attempt = {.step = name.step, .attempt_id = name.attempt_id}, .stage = stage};
 }
 
+// Without the lock: a handle may end here.
 void give_up(std::span<const std::shared_ptr<SaveHandle::State>> handles) {
   for (const auto& handle : handles) {
     if (handle) handle->give_up_protection("a newer checkpoint came first");
@@ -53,14 +54,21 @@ Result<std::unique_ptr<NodeParity>> NodeParity::start(Settings settings) {
 }
 
 NodeParity::NodeParity(Settings settings)
-    : settings_(std::move(settings)), rate_(settings_.parity.bytes_per_second) {}
+    : settings_(std::move(settings)), rate_(settings_.parity.bytes_per_second) {
+  if (settings_.leads && own_leader() == rank0()) conductor_.emplace(settings_.leaders);
+}
 
 NodeParity::Entry* NodeParity::find(const AttemptName& name) {
   const auto found = std::ranges::find(entries_, name, &Entry::name);
   return found == entries_.end() ? nullptr : &*found;
 }
 
-// With the lock held.
+const NodeParity::Entry* NodeParity::newest_committed() const {
+  const auto newest =
+      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_committed);
+  return newest == entries_.rend() ? nullptr : &*newest;
+}
+
 void NodeParity::wake() {
   ++wakes_;
   changed_.notify_all();
@@ -69,7 +77,7 @@ void NodeParity::wake() {
 void NodeParity::expect(const AttemptName& name, const std::shared_ptr<SaveHandle::State>& handle) {
   handle->meant_to_be_protected();
   const std::lock_guard lock(mutex_);
-  entries_.push_back({.name = name, .number = ++last_number_, .handle = handle});
+  entries_.push_back({.name = name, .handle = handle});
 }
 
 void NodeParity::forget(const AttemptName& name) {
@@ -79,86 +87,102 @@ void NodeParity::forget(const AttemptName& name) {
 
 void NodeParity::committed(const AttemptName& name) {
   std::vector<std::shared_ptr<SaveHandle::State>> dropped;
+  ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
     if (Entry* const entry = find(name)) entry->is_committed = true;
-    const auto is_idle = [&](const Entry& entry) {
-      return entry.others() == 0 && !entry.is_written && entry.name != in_work_;
-    };
     while (entries_.size() > kUnprotectedMax) {
-      const auto oldest = std::ranges::find_if(entries_, is_idle);
-      if (oldest == entries_.end()) break;
+      const bool is_current = current_ && current_->name == entries_.front().name;
+      const auto oldest = entries_.begin() + (is_current ? 1 : 0);
       dropped.push_back(oldest->handle.lock());
       entries_.erase(oldest);
     }
+    if (conductor_) orders = conductor_->committed(name);
     pause_ = kParityPauseMin;
     wake();
   }
+  carry_out(orders);
   give_up(dropped);
 }
 
 std::vector<AttemptName> NodeParity::held() const {
   const std::lock_guard lock(mutex_);
-  std::vector<AttemptName> names;
-  if (in_work_) names.push_back(*in_work_);
-  for (const Entry& entry : entries_) {
-    if (entry.others() > 0 || entry.is_written) names.push_back(entry.name);
+  return current_ ? std::vector<AttemptName>{current_->name} : std::vector<AttemptName>();
+}
+
+void NodeParity::carry_out(const ParityConductor::Orders& orders) {
+  for (const ParityConductor::Order& order : orders) {
+    for (const std::uint32_t leader : order.to) {
+      if (leader == own_leader()) {
+        obey(order.name, order.stage);
+      } else {
+        (void)settings_.send(leader, message_of(order.name, order.stage));
+      }
+    }
   }
-  return names;
+}
+
+// It is sent again until rank 0 answers: tell_again().
+void NodeParity::tell_rank0(const AttemptName& name, ParityStage stage) {
+  ParityConductor::Orders orders;
+  {
+    const std::lock_guard lock(mutex_);
+    if (conductor_) orders = conductor_->told(own_leader(), name, stage);
+  }
+  carry_out(orders);
+  if (own_leader() != rank0()) (void)settings_.send(rank0(), message_of(name, stage));
+}
+
+// A word of rank 0.
+void NodeParity::obey(const AttemptName& name, ParityStage stage) {
+  bool has_it = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage == ParityStage::kAll) {
+      if (protected_ != name) settling_ = name;
+    } else if (protected_ == name || (current_ && current_->name == name && current_->is_written)) {
+      has_it = true;
+    } else if (current_ && current_->name == name) {
+      current_->has_failed = false;
+    } else {
+      current_ = Current{.name = name};
+      pause_ = kParityPauseMin;
+      leave_.store(true, std::memory_order_relaxed);  // whatever is being written
+    }
+    wake();
+  }
+  if (has_it) tell_rank0(name, ParityStage::kWritten);
 }
 
 void NodeParity::take(std::uint32_t rank, LinkMessage message) {
-  const auto* told = std::get_if<LinkProtected>(&message);
-  if (told == nullptr) return;
-  const AttemptName name{told->attempt.step, told->attempt.attempt_id};
-  std::unique_lock lock(mutex_);
-  Entry* const entry = find(name);
-  if (entry == nullptr) {
-    const bool missed_it = protected_ == name && told->stage != ParityStage::kAll;
-    lock.unlock();
-    if (missed_it) (void)settings_.send(rank, message_of(name, ParityStage::kAll));
+  const auto* said = std::get_if<LinkProtected>(&message);
+  if (said == nullptr || !settings_.leads) return;
+  const AttemptName name{said->attempt.step, said->attempt.attempt_id};
+  const bool is_order = said->stage == ParityStage::kBegin || said->stage == ParityStage::kAll;
+  if (is_order) {
+    if (rank == rank0()) obey(name, said->stage);
     return;
   }
-  switch (told->stage) {
-    case ParityStage::kBegun:
-      entry->begun.insert(rank);
-      break;
-    case ParityStage::kWritten:
-      entry->written.insert(rank);
-      break;
-    case ParityStage::kGroup:
-      entry->groups.insert(rank);
-      break;
-    case ParityStage::kAll:
-      entry->is_protected = true;
-      break;
+  ParityConductor::Orders orders;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!conductor_) return;
+    orders = conductor_->told(rank, name, said->stage);
+    wake();
   }
-  wake();
+  carry_out(orders);
 }
 
+// Messages may have been lost with the link: they are sent again soon.
 void NodeParity::note(const LinkState& state) {
   const std::lock_guard lock(mutex_);
   if (state.is_up) {
     lost_.erase(state.rank);
+    pause_ = kParityPauseMin;
   } else {
     lost_.emplace(state.rank, Monotonic::now());
   }
   wake();
-}
-
-// A message that can't be sent now, or is lost, is sent again: tell_again().
-void NodeParity::tell_group(const AttemptName& name, ParityStage stage) const {
-  for (std::size_t member = 0; member < settings_.group.size(); ++member) {
-    if (member == settings_.own) continue;
-    (void)settings_.send(leader_of(member), message_of(name, stage));
-  }
-}
-
-void NodeParity::tell_all(const AttemptName& name) const {
-  for (const std::uint32_t leader : settings_.leaders) {
-    if (leader == own_leader()) continue;
-    (void)settings_.send(leader, message_of(name, ParityStage::kAll));
-  }
 }
 
 void NodeParity::work() {
@@ -179,21 +203,39 @@ void NodeParity::work() {
   }
 }
 
-// Until there is something new since `wakes` was read, and for a while if something is unsettled.
+// Whether time alone may bring something to do.
+bool NodeParity::is_waiting() const {
+  if (!settings_.leads) return newest_committed() != nullptr;
+  return current_.has_value() || (conductor_ && conductor_->current());
+}
+
+// Until there is something new since `wakes` was read, or a message is to be sent again.
 void NodeParity::pause(std::uint64_t wakes) {
   {
     std::unique_lock lock(mutex_);
     const auto is_woken = [&] { return wakes_ != wakes; };
-    if (std::ranges::none_of(entries_, &Entry::is_committed)) return changed_.wait(lock, is_woken);
+    if (!is_waiting()) return changed_.wait(lock, is_woken);
     if (changed_.wait_for(lock, pause_, is_woken)) return;
-    pause_ = std::min(2 * pause_, kParityPauseMax);
+    pause_ = std::min(2 * pause_, settings_.leads ? kParityPauseMax : kMarkPauseMax);
   }
-  if (settings_.leads) tell_again();
+  tell_again();
+}
+
+// Any message may have been lost, or refused because too many waited.
+void NodeParity::tell_again() {
+  std::optional<AttemptName> written;
+  ParityConductor::Orders orders;
+  {
+    const std::lock_guard lock(mutex_);
+    if (current_ && current_->is_written) written = current_->name;
+    if (conductor_) orders = conductor_->again();
+  }
+  if (written) tell_rank0(*written, ParityStage::kWritten);
+  carry_out(orders);
 }
 
 // One piece of work. False: there is none, or it failed.
 bool NodeParity::step() {
-  if (settings_.leads) tell_stages();
   if (const auto name = settings_.leads ? to_settle() : marked()) {
     settle(*name);
     return true;
@@ -202,203 +244,134 @@ bool NodeParity::step() {
   return name && try_write(*name);
 }
 
-// The newest that all groups have.
 std::optional<AttemptName> NodeParity::to_settle() {
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_protected);
-  if (found == entries_.rend()) return std::nullopt;
-  return found->name;
+  return std::exchange(settling_, std::nullopt);
+}
+
+// Rank 0 commits before the others do: its word may come first.
+std::optional<AttemptName> NodeParity::to_write() {
+  const std::lock_guard lock(mutex_);
+  const bool is_over = stop_.load(std::memory_order_relaxed);
+  if (is_over || !current_ || current_->is_written || current_->has_failed) return std::nullopt;
+  const Entry* const entry = find(current_->name);
+  if (entry != nullptr && !entry->is_committed) return std::nullopt;
+  leave_.store(false, std::memory_order_relaxed);
+  return current_->name;
 }
 
 // For a rank that does not lead: the newest that its leader has marked, if somebody waits for one.
-std::optional<AttemptName> NodeParity::marked() {
+std::optional<AttemptName> NodeParity::marked() const {
   std::vector<AttemptName> names;                        // newest first
-  std::vector<std::shared_ptr<SaveHandle::State>> held;  // whose end must not come under the lock
+  std::vector<std::shared_ptr<SaveHandle::State>> held;  // until the lock is given back
   bool is_wanted = false;
   {
     const std::lock_guard lock(mutex_);
-    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-      if (!entry->is_committed) continue;
-      names.push_back(entry->name);
-      held.push_back(entry->handle.lock());
+    for (const Entry& entry : std::views::reverse(entries_)) {
+      if (!entry.is_committed) continue;
+      names.push_back(entry.name);
+      held.push_back(entry.handle.lock());
       is_wanted = is_wanted || (held.back() && held.back()->is_protection_wanted());
     }
   }
   if (!is_wanted) return std::nullopt;
-  Vfs& near = *settings_.group[settings_.own].files;
-  for (const AttemptName& name : names) {
-    if (near.open_read(mark_of(name), Access::kBuffered)) return name;
-  }
-  return std::nullopt;
-}
-
-// The one that most others have begun or written, else the newest: a checkpoint counts only if all
-// nodes write its parity. While one is on its way, no other is begun, whose files would have to
-// stay everywhere.
-std::optional<AttemptName> NodeParity::to_write() {
-  if (!settings_.leads) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  const Entry* best = nullptr;
-  bool is_one_on_its_way = false;
-  for (const Entry& entry : entries_) {
-    is_one_on_its_way = is_one_on_its_way || (entry.is_written && !entry.is_protected);
-    if (!entry.is_committed || entry.is_written || entry.is_unwritable) continue;
-    if (best == nullptr || entry.others() >= best->others()) best = &entry;
-  }
-  if (best == nullptr || (best->others() == 0 && is_one_on_its_way)) return std::nullopt;
-  in_work_ = best->name;
-  return best->name;
+  const auto found = std::ranges::find_if(names, [this](const AttemptName& name) {
+    return near().open_read(mark_of(name), Access::kBuffered).has_value();
+  });
+  return found == names.end() ? std::nullopt : std::optional(*found);
 }
 
 bool NodeParity::try_write(const AttemptName& name) {
-  tell_group(name, ParityStage::kBegun);
   const Status written = write(name);
-  note_written(name, written);
-  if (written) tell_group(name, ParityStage::kWritten);
+  if (!note_written(name, written)) return true;  // another one is wanted by now
+  tell_rank0(name, written ? ParityStage::kWritten : ParityStage::kFailed);
   return written.has_value();
 }
 
 Status NodeParity::write(const AttemptName& name) {
   const trace::Span span("parity");
-  const Peer& own = settings_.group[settings_.own];
-  DF_TRY(const Manifest manifest, read_manifest(*own.files, name, ""));
+  DF_TRY(const Manifest manifest, read_manifest(near(), name, ""));
   std::vector<ParityMember> members;
   for (const Peer& peer : settings_.group) {
     members.push_back({.node = peer.node,
                        .vfs = peer.files.get(),
                        .files = files_of_ranks(manifest, peer.ranks)});
   }
-  return write_parity({.manifest = manifest,
-                       .members = members,
-                       .own = settings_.own,
-                       .parity = settings_.parity.parity,
-                       .nodes = settings_.leaders.size()},
-                      {.rate = rate_, .stop = stop_});
+  DF_TRY_VOID(write_parity({.manifest = manifest,
+                            .members = members,
+                            .own = settings_.own,
+                            .parity = settings_.parity.parity,
+                            .nodes = settings_.leaders.size()},
+                           {.rate = rate_, .stop = leave_}));
+  // A collector that had listed the run before may have deleted it: then nothing is told.
+  const auto left = read_manifest(near(), name, "");
+  return left ? Status{} : std::unexpected(left.error());
 }
 
-// A damaged source stays damaged, and a checkpoint that a node has deleted is gone.
-void NodeParity::note_written(const AttemptName& name, const Status& written) {
-  const auto code = written ? ErrorCode::kInternal : written.error().code();
-  const bool is_final = code == ErrorCode::kCorrupt || code == ErrorCode::kGone ||
-                        code == ErrorCode::kNotFound || code == ErrorCode::kInvalidArgument;
+// False: rank 0 wants another one by now, or the thread is to end.
+bool NodeParity::note_written(const AttemptName& name, const Status& written) {
   bool is_new = false;
   {
     const std::lock_guard lock(mutex_);
-    in_work_.reset();
-    if (Entry* const entry = find(name)) {
-      entry->is_written = written.has_value();
-      entry->is_unwritable = is_final;
-      if (written) entry->written.insert(own_leader());
-    }
-    if (written) pause_ = kParityPauseMin;
-    if (code != ErrorCode::kCancelled) {
-      is_new = !std::exchange(is_failing_, !written) && !written;
-    }
     changed_.notify_all();
+    if (!current_ || current_->name != name || stop_.load(std::memory_order_relaxed)) return false;
+    current_->is_written = written.has_value();
+    current_->has_failed = !written;
+    is_new = !std::exchange(is_told_, !written) && !written;
   }
   if (is_new) {
-    log_warning(fmt::format("protect step {}: {}. {}", name.step, written.error().message(),
-                            is_final ? "Later checkpoints are tried" : "It is tried again"));
+    log_warning(
+        fmt::format("protect step {}: {}. It is tried again until a newer checkpoint is "
+                    "committed",
+                    name.step, written.error().message()));
   }
+  return true;
 }
 
-// The first leader of a group tells rank 0 that the group has it; rank 0 tells all.
-void NodeParity::tell_stages() {
-  std::vector<AttemptName> group;
-  std::vector<AttemptName> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (Entry& entry : entries_) {
-      const bool has_group = entry.written.size() == settings_.group.size();
-      if (has_group && settings_.own == 0 && !std::exchange(entry.is_group_told, true)) {
-        group.push_back(entry.name);
-        if (is_rank0()) entry.groups.insert(own_leader());
-      }
-      if (is_rank0() && entry.groups.size() == settings_.groups && !entry.is_protected) {
-        entry.is_protected = true;
-        all.push_back(entry.name);
-      }
-    }
-  }
-  for (const AttemptName& name : all) tell_all(name);
-  if (is_rank0()) return;
-  for (const AttemptName& name : group) {
-    (void)settings_.send(settings_.leaders.front(), message_of(name, ParityStage::kGroup));
-  }
-}
-
-// A node that has heard the end of it already answers so.
-void NodeParity::tell_again() {
-  std::vector<AttemptName> written;
-  {
-    const std::lock_guard lock(mutex_);
-    for (Entry& entry : entries_) {
-      entry.is_group_told = false;
-      if (entry.is_written) written.push_back(entry.name);
-    }
-  }
-  for (const AttemptName& name : written) tell_group(name, ParityStage::kWritten);
-}
-
-// The mark is for the other ranks of this node, for tools, and for the next process.
+// The mark is for the other ranks of this node, for collectors, and for the next process.
 void NodeParity::settle(const AttemptName& name) {
   if (settings_.leads) {
-    const auto mark =
-        settings_.group[settings_.own].files->create(mark_of(name), Access::kBuffered);
+    const auto mark = near().create(mark_of(name), Access::kBuffered);
     if (mark) (void)(*mark)->close();
   }
   std::shared_ptr<SaveHandle::State> handle;
-  {
-    const std::lock_guard lock(mutex_);
-    if (Entry* const entry = find(name)) handle = entry->handle.lock();
-    protected_ = name;
-  }
-  if (handle) handle->protect();
-  give_up_until(name);
-}
-
-void NodeParity::give_up_until(const AttemptName& name) {
   std::vector<std::shared_ptr<SaveHandle::State>> dropped;
   {
     const std::lock_guard lock(mutex_);
-    const Entry* const settled = find(name);
-    if (settled == nullptr) return;
-    const std::uint64_t number = settled->number;
-    for (const Entry& entry : entries_) {
-      if (entry.number < number) dropped.push_back(entry.handle.lock());
+    protected_ = name;
+    if (current_ && current_->name == name) current_.reset();
+    const auto settled = std::ranges::find(entries_, name, &Entry::name);
+    if (settled != entries_.end()) {
+      handle = settled->handle.lock();
+      for (const Entry& older : std::ranges::subrange(entries_.begin(), settled)) {
+        dropped.push_back(older.handle.lock());
+      }
+      entries_.erase(entries_.begin(), settled + 1);
     }
-    std::erase_if(entries_, [&](const Entry& entry) { return entry.number <= number; });
     changed_.notify_all();
   }
+  if (handle) handle->protect();
   give_up(dropped);
 }
 
-// With the lock held, as the next.
 bool NodeParity::is_gone(std::uint32_t leader) const {
   const auto lost = lost_.find(leader);
   return lost != lost_.end() && Monotonic::now() - lost->second >= kParityLinkMax;
 }
 
-// Nodes without a link are not waited for, nor is rank 0's word.
+// Others wait for rank 0's word, and rank 0 for those leaders that may still have one.
 bool NodeParity::is_drained() const {
-  const auto newest =
-      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_committed);
-  if (!settings_.leads || newest == entries_.rend()) return true;
-  bool has_all = true;
-  for (std::size_t member = 0; member < settings_.group.size(); ++member) {
-    const bool is_there = newest->written.contains(leader_of(member));
-    const bool is_missed = member == settings_.own ? is_failing_ : is_gone(leader_of(member));
-    if (!is_there && !is_missed) return false;
-    has_all = has_all && is_there;
-  }
-  return !has_all || is_gone(settings_.leaders.front());
+  if (!settings_.leads || newest_committed() == nullptr) return true;
+  if (!conductor_) return is_gone(rank0());
+  return conductor_->current() && std::ranges::all_of(conductor_->awaited(), [this](auto leader) {
+           return leader != own_leader() && is_gone(leader);
+         });
 }
 
 void NodeParity::drain(std::chrono::milliseconds patience) {
   const auto until = Monotonic::now() + patience;
+  if (settings_.leads) tell_again();  // a last try counts
   std::unique_lock lock(mutex_);
-  is_failing_ = false;  // a last try counts
   wake();
   while (!is_drained() && Monotonic::now() < until) {
     changed_.wait_for(lock, std::min<Monotonic::duration>(kDrainLook, until - Monotonic::now()));
@@ -410,6 +383,7 @@ void NodeParity::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_.store(true, std::memory_order_relaxed);
+    leave_.store(true, std::memory_order_relaxed);
     rate_.stop();
     wake();
   }
@@ -422,8 +396,8 @@ void NodeParity::stop() {
   for (const Entry& entry : left) {
     if (const auto handle = entry.handle.lock()) handle->give_up_protection("the run was closed");
   }
-  if (settings_.leads && !left.empty() && left.back().is_committed && !left.back().is_written) {
-    log_warning(fmt::format("close: step {} has no parity on this node", left.back().name.step));
+  if (settings_.leads && !left.empty() && left.back().is_committed) {
+    log_warning(fmt::format("close: step {} is not protected by parity", left.back().name.step));
   }
 }
 

@@ -1,10 +1,8 @@
-// Protects a node's checkpoints by parity over the nodes of its group (docs/decisions/0033): after
-// each commit the parity file of this node is calculated from the files of the group's nodes.
+// Protects a node's checkpoints by parity over the nodes of its group (docs/decisions/0033): the
+// parity file of this node is calculated from the files of the group's nodes.
 //
-// One thread, `df-parity`, from start() to stop(). It steps aside for training. Leaders tell each
-// other how far they are (ParityStage): a checkpoint that another one has begun comes first, else
-// the newest. Once all groups have the parity of a checkpoint, it is protected, and older ones get
-// none. Functions are for any thread.
+// Rank 0 says which checkpoint all leaders protect (parity_conductor.h). One thread, `df-parity`,
+// from start() to stop(), which steps aside for training. Functions are for any thread.
 #pragma once
 
 #include <atomic>
@@ -14,11 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "api/parity_conductor.h"
 #include "base/clock.h"
 #include "base/rate_limit.h"
 #include "deepfreeze/options.h"
@@ -30,12 +28,13 @@
 
 namespace deepfreeze {
 
-// So many checkpoints may wait for the parity of other nodes; then the oldest is given up.
+// So many saves may wait for protection; then the oldest gets none.
 inline constexpr std::size_t kUnprotectedMax = 8;
-// Between two tries after an error, or two looks of a rank that does not lead.
+// Until a message is sent again, or a rank that does not lead looks for the mark again; it grows.
 inline constexpr std::chrono::milliseconds kParityPauseMin{20};
-inline constexpr std::chrono::milliseconds kParityPauseMax{1'000};
-// A node whose link is down for so long is not waited for by drain().
+inline constexpr std::chrono::milliseconds kParityPauseMax{30'000};
+inline constexpr std::chrono::milliseconds kMarkPauseMax{1'000};
+// A leader whose link is down for so long is not waited for by drain().
 inline constexpr std::chrono::milliseconds kParityLinkMax{2'000};
 
 class NodeParity final : public LinkTaker {
@@ -48,14 +47,13 @@ class NodeParity final : public LinkTaker {
   };
   struct Settings {
     Parity parity = {};
-    std::size_t groups = 1;                   // of the job
     std::vector<Peer> group = {};             // this node's, in the order of their nodes
     std::size_t own = 0;                      // this node's place in it
     std::vector<std::uint32_t> leaders = {};  // of all nodes; the first is rank 0
     // False for a rank that does not lead its node: it only looks into the directory, if somebody
     // waits for it.
     bool leads = true;
-    // Sends to another leader; an error: it will not come.
+    // Sends to another leader; an error: it will not come. Does not wait.
     std::function<Status(std::uint32_t rank, const LinkMessage& message)> send = {};
   };
   // kNoSpace: the system refuses a thread.
@@ -70,15 +68,15 @@ class NodeParity final : public LinkTaker {
   void forget(const AttemptName& name);
   void committed(const AttemptName& name);
 
-  // Attempts that may not be deleted on this node yet, beside those of protected_attempts(): a node
-  // has begun their parity.
+  // Attempts that may not be deleted on this node now, beside those that retention keeps because
+  // they have parity: that of which it is about to be written.
   [[nodiscard]] std::vector<AttemptName> held() const;
 
   // Waits until the newest checkpoint is protected, or can't be: the missing nodes have no link, or
-  // all have tried. At most so long.
+  // have failed. At most so long.
   void drain(std::chrono::milliseconds patience);
-  // Ends the thread, which may wait for other nodes' files: end that first. A warning says if this
-  // node's parity of the newest checkpoint is missing.
+  // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
+  // newest checkpoint is not protected.
   void stop();
 
   // The dispatcher's.
@@ -89,17 +87,14 @@ class NodeParity final : public LinkTaker {
  private:
   struct Entry {
     AttemptName name;
-    std::uint64_t number = 0;  // the later, the newer
     std::weak_ptr<SaveHandle::State> handle;
     bool is_committed = false;
-    bool is_written = false;             // this node's parity
-    bool is_group_told = false;          // that this group has it
-    bool is_unwritable = false;          // a source is damaged or gone
-    bool is_protected = false;           // in all groups
-    std::set<std::uint32_t> begun = {};  // leaders of the group, as the next
-    std::set<std::uint32_t> written = {};
-    std::set<std::uint32_t> groups = {};  // at rank 0: first leaders of groups that have it
-    [[nodiscard]] std::size_t others() const { return begun.size() + written.size(); }
+  };
+  // That rank 0 wants to be protected.
+  struct Current {
+    AttemptName name;
+    bool is_written = false;
+    bool has_failed = false;  // until rank 0 says again to begin
   };
 
   void work();
@@ -107,40 +102,46 @@ class NodeParity final : public LinkTaker {
   [[nodiscard]] bool step();
   [[nodiscard]] std::optional<AttemptName> to_settle();
   [[nodiscard]] std::optional<AttemptName> to_write();
-  [[nodiscard]] std::optional<AttemptName> marked();
+  [[nodiscard]] std::optional<AttemptName> marked() const;
   [[nodiscard]] bool try_write(const AttemptName& name);
   [[nodiscard]] Status write(const AttemptName& name);
-  void note_written(const AttemptName& name, const Status& written);
-  void tell_group(const AttemptName& name, ParityStage stage) const;
-  void tell_all(const AttemptName& name) const;
-  void tell_stages();
-  void tell_again();
+  [[nodiscard]] bool note_written(const AttemptName& name, const Status& written);
   void settle(const AttemptName& name);
-  void give_up_until(const AttemptName& name);
+  void tell_again();
+  // Messages go out without the lock.
+  void tell_rank0(const AttemptName& name, ParityStage stage);
+  void carry_out(const ParityConductor::Orders& orders);
+  void obey(const AttemptName& name, ParityStage stage);
+  // With the lock held.
   [[nodiscard]] bool is_drained() const;
   [[nodiscard]] bool is_gone(std::uint32_t leader) const;
-  [[nodiscard]] std::uint32_t own_leader() const { return leader_of(settings_.own); }
-  [[nodiscard]] std::uint32_t leader_of(std::size_t member) const {
-    return settings_.group[member].ranks.front();
-  }
-  [[nodiscard]] bool is_rank0() const { return own_leader() == settings_.leaders.front(); }
+  [[nodiscard]] bool is_waiting() const;
+  [[nodiscard]] const Entry* newest_committed() const;
   [[nodiscard]] Entry* find(const AttemptName& name);
   void wake();
+
+  [[nodiscard]] Vfs& near() const { return *settings_.group[settings_.own].files; }
+  [[nodiscard]] std::uint32_t own_leader() const {
+    return settings_.group[settings_.own].ranks.front();
+  }
+  [[nodiscard]] std::uint32_t rank0() const { return settings_.leaders.front(); }
 
   Settings settings_;
   RateLimit rate_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> leave_{false};  // the parity that is being written: it is not wanted any more
 
   mutable std::mutex mutex_;  // guards all below, up to the thread
   std::condition_variable changed_;
-  std::vector<Entry> entries_;     // oldest first
-  std::uint64_t last_number_ = 0;  // of an entry
-  std::optional<AttemptName> in_work_;
+  std::optional<ParityConductor> conductor_;  // of rank 0
+  std::vector<Entry> entries_;                // oldest first
+  std::optional<Current> current_;
+  std::optional<AttemptName> settling_;                  // protected by all; to be noted here
   std::optional<AttemptName> protected_;                 // the newest, of this process
   std::map<std::uint32_t, Monotonic::time_point> lost_;  // since when a rank has no link
   std::uint64_t wakes_ = 0;                              // there may be something to do
   std::chrono::milliseconds pause_ = kParityPauseMin;
-  bool is_failing_ = false;  // the last try to write failed, and the user was told
+  bool is_told_ = false;  // the user, of the present failure
 
   std::vector<std::jthread> thread_;  // one, until stop()
 };

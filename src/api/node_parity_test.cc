@@ -15,6 +15,22 @@ class NodeParityTest : public NearNodesTest {
   static Change protected_by(Parity parity) {
     return [parity](Options& options) { options.protect = parity; };
   }
+  // All ranks together: no parity can be written from here on.
+  static void let_parity_fail(const Rank& rank) {
+    rank.meet();
+    if (rank.number == 0) {
+      ASSERT_TRUE(fail_points::arm("parity.encoding=error:EIO"));
+    }
+    rank.meet();
+  }
+  // Pairs of nodes; those of the odd ranks are one, and its parity is slow.
+  static Change one_pair_is_slow(std::uint64_t bytes_per_second, const Change& change) {
+    return [bytes_per_second, change](Options& options) {
+      options.protect = {.data = 1, .parity = 1};
+      if (options.ranks->rank() % 2 == 1) options.protect->bytes_per_second = bytes_per_second;
+      change(options);
+    };
+  }
   // All subsets of at most so many of the places.
   static std::vector<Places> subsets(const Places& places, std::size_t most) {
     std::vector<Places> all;
@@ -179,18 +195,18 @@ TEST_F(NodeParityTest, TheNewestProtectedCheckpointStaysUntilANewerOneIs) {
       {"a", "b"},
       [](const Rank& rank) {
         ASSERT_TRUE(rank.try_save(1, Level::kProtected));
-        rank.meet();
-        if (rank.number == 0) {
-          ASSERT_TRUE(fail_points::arm("parity.encoding=error:EIO"));
-        }
-        rank.meet();
+        let_parity_fail(rank);
         rank.save(2);
         rank.save(3);
       },
       change);
   fail_points::disarm();
-  // The parity of step 2 was begun, so it stays, too.
-  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), (Steps{3, 2, 1})) << place;
+  // Step 2 stays only if its parity was being written when step 3 was committed.
+  for (const char* place : {"a", "b"}) {
+    const Steps steps = steps_of(place);
+    EXPECT_TRUE(steps == (Steps{3, 1}) || steps == (Steps{3, 2, 1}))
+        << fmt::to_string(steps.size());
+  }
   // Also for the next process, until it has protected a newer one.
   run(
       {"a", "b"},
@@ -265,41 +281,43 @@ TEST_F(NodeParityTest, ANewerCheckpointComesFirst) {
       protected_by({.data = 1, .parity = 1}));
 }
 
-// One group is slow: the others may not let go of what it needs.
+// One group is slow: the others may not let go of a checkpoint that it needs.
 TEST_F(NodeParityTest, GroupsOfDifferentSpeedHoldTheSameCheckpoint) {
-  for (const char* lost : {"a", "b", "c", "d"}) {
+  const Places places = {"a", "b", "c", "d"};
+  const auto change = one_pair_is_slow(2'000'000, [](Options& options) {
+    options.keep = {.last = 1};
+    options.drain_wait_max = milliseconds(0);
+  });
+  for (const std::string& lost : places) {
     SCOPED_TRACE(lost);
-    const Places places = {"a", "b", "c", "d"};
-    const auto change = [](Options& options) {
-      options.protect = {.data = 1, .parity = 1};
-      options.keep = {.last = 1};
-      options.drain_wait_max = milliseconds(0);
-    };
-    ThreadRanks(4).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
-      Options options = options_of(group);
-      change(options);
-      // Nodes b and d are a group.
-      if (rank % 2 == 1) options.protect->bytes_per_second = 2'000'000;
-      auto opened = Checkpointer::open(path_of(places[rank]), std::move(options));
-      ASSERT_TRUE(opened) << opened.error().message();
-      const Rank own{rank, group, *opened};
-      EXPECT_TRUE(own.try_save(1, Level::kProtected));
-      for (const std::uint64_t step : {2U, 3U, 4U}) own.save(step);
-      own.meet();
-      ASSERT_TRUE(opened->close());
-    });
+    run(
+        places,
+        [](const Rank& rank) {
+          EXPECT_TRUE(rank.try_save(1, Level::kProtected));
+          for (const std::uint64_t step : {2U, 3U, 4U}) rank.save(step);
+        },
+        change);
     fs::remove_all(path_of(lost));
-    ThreadRanks(4).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
-      auto opened = Checkpointer::open(path_of(places[rank]), options_of(group));
-      ASSERT_TRUE(opened);
+    run(places, [](const Rank& rank) {
       State state;
-      const auto restored = restore_newest(*opened, targets_of(state, rank));
-      ASSERT_TRUE(restored) << "rank " << rank << ": " << restored.error().message();
-      EXPECT_TRUE(state == state_at(restored->restored.step, rank));
-      ASSERT_TRUE(opened->close());
+      const auto restored = restore_newest(rank.run, targets_of(state, rank.number));
+      ASSERT_TRUE(restored) << "rank " << rank.number << ": " << restored.error().message();
+      EXPECT_TRUE(state == state_at(restored->restored.step, rank.number));
     });
     for (const std::string& place : places) fs::remove_all(path_of(place));
   }
+}
+
+// Each group would like to protect another checkpoint than the other one: they must agree.
+TEST_F(NodeParityTest, GroupsOfDifferentSpeedProtectTheNewestInTheEnd) {
+  run(
+      {"a", "b", "c", "d"},
+      [](const Rank& rank) {
+        for (std::uint64_t step = 1; step < 150; ++step) rank.save(step);
+        const Status saved = rank.try_save(150, Level::kProtected);
+        EXPECT_TRUE(saved) << "rank " << rank.number << ": " << saved.error().message();
+      },
+      one_pair_is_slow(20'000'000, unchanged));
 }
 
 // Saves come faster than parity, and nothing is kept but the newest.
@@ -333,11 +351,7 @@ TEST_F(NodeParityTest, AFlusherLeavesTheProtectedCheckpoint) {
       {"a", "b"},
       [](const Rank& rank) {
         ASSERT_TRUE(rank.try_save(1, Level::kProtected));
-        rank.meet();
-        if (rank.number == 0) {
-          ASSERT_TRUE(fail_points::arm("parity.encoding=error:EIO"));
-        }
-        rank.meet();
+        let_parity_fail(rank);
         rank.save(2);
         rank.save(3);
         rank.meet();

@@ -15,7 +15,6 @@
 #include "cli/run_ref.h"
 #include "cli/tier_listing.h"
 #include "manifest/history.h"
-#include "manifest/protected_attempts.h"
 #include "manifest/retention.h"
 #include "object/object_place.h"
 #include "object/open_object.h"
@@ -217,8 +216,7 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const std::vector<TierSeen> tiers, look_at_tiers(arguments, run));
   std::vector<AttemptName> waiting;
   const auto held = [&](const RunListing& listing) {
-    std::vector<AttemptName> names = held_for(tiers, listing);
-    std::ranges::copy(protected_attempts(*run.vfs, listing), std::back_inserter(names));
+    const std::vector<AttemptName> names = held_for(tiers, listing);
     waiting = expired(listing, rules.keep, earlier);
     std::erase_if(waiting, [&](const AttemptName& name) { return !is_among(names, name); });
     return names;

@@ -87,12 +87,12 @@ struct LinkError {
 // Says that the process lives; the endpoint's own.
 struct LinkPing {};
 
-// How far the parity of an attempt is: the sender has begun or written its own; all of its group
-// have; all groups have.
-enum class ParityStage : std::uint8_t { kBegun, kWritten, kGroup, kAll };
+// About the parity of an attempt. Rank 0 says that all begin to write it, and at the end that all
+// have it; a leader that its own is written, or could not be.
+enum class ParityStage : std::uint8_t { kBegin, kWritten, kFailed, kAll };
 struct LinkProtected {
   LinkAttempt attempt;
-  ParityStage stage = ParityStage::kBegun;
+  ParityStage stage = ParityStage::kBegin;
 };
 
 // The order is that of their numbers on the wire, from 1.

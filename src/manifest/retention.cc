@@ -9,6 +9,7 @@
 #include "manifest/given_tags.h"
 #include "manifest/history.h"
 #include "manifest/ranking.h"
+#include "manifest/run_records.h"
 
 namespace deepfreeze {
 namespace {
@@ -79,14 +80,32 @@ AttemptName name_of(const Manifest& manifest) {
   return {manifest.point.step, manifest.point.attempt_id};
 }
 
+void keep_attempt(std::vector<Candidate>& candidates, const AttemptName& name) {
+  const auto found = std::ranges::find(
+      candidates, name, [](const Candidate& candidate) { return name_of(candidate.manifest); });
+  if (found != candidates.end()) found->kept = true;
+}
+
 // They stay beside those that the rules keep, and push out none of them.
 void keep_tagged(std::vector<Candidate>& candidates, const RunListing& listing) {
   for (const AttemptState& attempt : listing.attempts) {
-    if (!is_tagged(attempt)) continue;
-    const auto found = std::ranges::find(candidates, attempt.name, [](const Candidate& candidate) {
-      return name_of(candidate.manifest);
-    });
-    if (found != candidates.end()) found->kept = true;
+    if (is_tagged(attempt)) keep_attempt(candidates, attempt.name);
+  }
+}
+
+// The newest that all nodes have protected, and those after it of which this node has parity: other
+// nodes may need them until a newer one is protected.
+void keep_protected(std::vector<Candidate>& candidates, const RunListing& listing) {
+  std::vector<const AttemptState*> with_parity;
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.committed() && attempt.has_parity) with_parity.push_back(&attempt);
+  }
+  std::ranges::sort(with_parity, [](const AttemptState* a, const AttemptState* b) {
+    return older(b->manifest->point, a->manifest->point);
+  });
+  for (const AttemptState* attempt : with_parity) {
+    keep_attempt(candidates, attempt->name);
+    if (attempt->is_protected) return;
   }
 }
 
@@ -99,6 +118,7 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
   if (keep.best) keep_best(candidates, *keep.best);
   keep_finite(candidates);
   keep_tagged(candidates, listing);
+  keep_protected(candidates, listing);
   std::vector<AttemptName> names;
   for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
     if (!it->kept) names.push_back(name_of(it->manifest));
@@ -218,14 +238,15 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
   return names;
 }
 
-// Whether it was given a tag since the run was listed, or that can't be told. Asked right before it
-// goes: a moment remains, and a tag that comes in it is refused (given_tags.cc, step 4) or goes
-// with its checkpoint.
-bool is_tagged_now(Vfs& vfs, const RunListing& listing, const AttemptName& name) {
+// Whether it was given a tag since the run was listed, or its parity was begun, or that can't be
+// told. Asked right before it goes: a moment remains. A tag that comes in it is refused
+// (given_tags.cc, step 4) or goes with its checkpoint, and parity is not told of (NodeParity).
+bool is_needed_now(Vfs& vfs, const RunListing& listing, const AttemptName& name) {
   const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (listed == listing.attempts.end() || !listed->committed()) return false;
   const auto entries = vfs.list(attempt_dir_name(name));
   if (!entries) return entries.error().code() != ErrorCode::kNotFound;
+  if (!listed->has_parity && shows_parity(*entries)) return true;
   if (!has_tag_record(*entries)) return false;
   const std::optional<GivenTags> given = read_given_tags(vfs, name, *entries);
   return given && (given->fault || !given->tags.empty());
@@ -257,7 +278,7 @@ Status remove_all(Vfs& vfs, const RunListing& listing, std::vector<AttemptName>&
   const std::vector<AttemptState> in_doubt = take_in_doubt(listing, names);
   std::vector<AttemptName> spared;
   const auto may_go = [&](const AttemptName& name) {
-    if (!is_tagged_now(vfs, listing, name)) return true;
+    if (!is_needed_now(vfs, listing, name)) return true;
     spared.push_back(name);
     return false;
   };

@@ -19,7 +19,8 @@ namespace deepfreeze {
 // of the line. A checkpoint that is known to hold NaN or infinities is never best, and does not
 // push out the line's newest that holds none. Checkpoints of an earlier line, which nobody has
 // chosen to leave, stay unless `earlier` says otherwise (decision 0017). A checkpoint that was
-// given a tag stays until its tags are removed (decision 0032).
+// given a tag stays until its tags are removed (decision 0032), and one that parity protects until
+// a newer one is protected (decision 0033).
 enum class EarlierLines : std::uint8_t { kStay, kGo };
 [[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
                                                EarlierLines earlier = EarlierLines::kStay);

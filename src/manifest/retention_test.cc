@@ -149,6 +149,28 @@ TEST(Retention, WhatWasGivenATagStaysAndPushesOutNothing) {
 }
 
 // Nobody has chosen to leave it: a program only did not restore.
+// Of steps 1 to 6 the newest that all have protected, and those after it that have parity.
+TEST(Retention, WhatParityProtectsStaysUntilANewerOneIsProtected) {
+  RunListing listing = straight(6).listing();
+  const auto gone = [&] { return ids_of(expired(listing, last(1))); };
+  const auto at = [&](std::size_t step) -> AttemptState& { return listing.attempts[step - 1]; };
+  for (const std::size_t step : {1U, 2U, 3U, 5U}) at(step).has_parity = true;
+  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10004}));
+  at(4).is_protected = true;  // without parity it means nothing
+  at(1).is_protected = true;
+  at(2).is_protected = true;
+  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10001, 10004}));
+  at(5).is_protected = true;
+  EXPECT_EQ(gone(), ids(1, 1, 4));
+  EXPECT_EQ(ids_of(expired(listing, {})), std::vector<std::uint64_t>());
+}
+
+TEST(Retention, WhatParityProtectsCountsBesideTheRules) {
+  RunListing listing = straight(4).listing();
+  listing.attempts[0].has_parity = listing.attempts[0].is_protected = true;
+  EXPECT_EQ(ids_of(expired(listing, last(2))), (std::vector<std::uint64_t>{10002}));
+}
+
 TEST(Retention, AnEarlierLineStaysUnlessItIsToGo) {
   ListingMaker run;
   run.claim(1, {}).commit(1, 1, 3).claim(2, make_point(1, 3)).commit(2, 4, 5);
@@ -347,6 +369,31 @@ TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
   EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{1});
   EXPECT_FALSE(disk.contents(directory + "/manifest.deleted.json").has_value());
   EXPECT_TRUE(read_run(disk)->half_deleted.empty());
+}
+
+// Step 1 has parity that another one protects; that of step 2 is begun after the run was listed.
+TEST(CollectGarbage, LeavesACheckpointOfWhichParityIsBegunMeanwhile) {
+  SimDisk disk;
+  make_run(disk, 4);
+  const auto plant = [&](std::uint64_t step, std::string_view name) {
+    disk.plant(attempt_dir_name({step, step}) + "/" + std::string(name), "");
+  };
+  plant(1, parity_file_name(0, 4));
+  plant(3, parity_file_name(0, 4));
+  plant(3, kProtectedFile);
+  const auto begin = [&](const RunListing&) {
+    plant(1, unfinished_parity_name(7));
+    plant(2, unfinished_parity_name(7));
+    return std::vector<AttemptName>();
+  };
+  const auto report = collect_garbage(disk, last(1), {.held = begin});
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{1});
+  const auto left = read_run(disk);
+  ASSERT_EQ(left->attempts.size(), 3U);
+  EXPECT_TRUE(left->attempts[0].has_parity);
+  EXPECT_TRUE(left->attempts[1].has_parity && left->attempts[1].is_protected);
+  EXPECT_FALSE(left->attempts[2].has_parity || left->attempts[2].is_protected);
 }
 
 // One that nobody will decide: its node is lost. The next job has saved on both nodes.

@@ -43,7 +43,9 @@ struct AttemptState {
   std::optional<Manifest> manifest;
   // Set if manifest.json exists and does not verify, or contradicts its directory.
   std::optional<Error> fault;
-  bool has_sealed = false;  // a file with its final name
+  bool has_sealed = false;    // a file with its final name
+  bool has_parity = false;    // shows_parity()
+  bool is_protected = false;  // all nodes have parity of it (docs/decisions/0033)
   std::optional<Doubt> doubt = {};
   std::optional<GivenTags> given = {};  // absent: it was never given any
   // No manifest and no fault: not decided yet.

@@ -49,6 +49,16 @@ bool has_sealed_part(const std::vector<DirEntry>& entries) {
   });
 }
 
+}  // namespace
+
+bool shows_parity(const std::vector<DirEntry>& entries) {
+  return std::ranges::any_of(entries, [](const DirEntry& entry) {
+    return is_parity_file_name(entry.name) || is_unfinished_parity_name(entry.name);
+  });
+}
+
+namespace {
+
 // Only a deletion makes an attempt or its manifest go away.
 Status add_attempt(Vfs& vfs, const AttemptName& name, Pass& pass) {
   const auto entries = vfs.list(attempt_dir_name(name));
@@ -63,6 +73,8 @@ Status add_attempt(Vfs& vfs, const AttemptName& name, Pass& pass) {
   }
   AttemptState state{.name = name, .manifest = {}, .fault = {}};
   state.has_sealed = has_sealed_part(*entries);
+  state.has_parity = shows_parity(*entries);
+  state.is_protected = has_name(*entries, kProtectedFile);
   if (has_name(*entries, kManifestFile)) {
     auto manifest = read_manifest(vfs, name, "");
     if (manifest) {

@@ -21,6 +21,9 @@ struct RunRecords {
 [[nodiscard]] Result<RunRecords> read_records(Vfs& vfs);
 inline constexpr int kReadPassesMax = 10;
 
+// Whether an attempt's directory has parity of this node, or some that is being written.
+[[nodiscard]] bool shows_parity(const std::vector<DirEntry>& entries);
+
 // The claims alone, by generation.
 [[nodiscard]] Result<std::vector<Claim>> read_claims(Vfs& vfs);
 

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "manifest/claims.h"
 #include "manifest/commit.h"
-#include "manifest/protected_attempts.h"
 #include "manifest/retention.h"
 #include "tiering/flush.h"
 #include "tiering/flusher.h"
@@ -41,7 +40,6 @@ void Flusher::collect_near(const Round& round) {
                       [&](const TierSeen& tier) { return is_committed_in(*tier.listing, name); });
       if (is_here ? !is_there_now(round.number, name) : is_elsewhere) names.push_back(name);
     }
-    std::ranges::copy(protected_attempts(*round.near, listing), std::back_inserter(names));
     return names;
   };
   const auto collected = collect_garbage(*round.near, settings_.near_keep, {.held = held});

@@ -1,0 +1,58 @@
+#include "api/parity_conductor.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace deepfreeze {
+
+std::vector<std::uint32_t> ParityConductor::not_written() const {
+  std::vector<std::uint32_t> left;
+  for (const std::uint32_t leader : leaders_) {
+    if (!written_.contains(leader)) left.push_back(leader);
+  }
+  return left;
+}
+
+std::vector<std::uint32_t> ParityConductor::awaited() const {
+  std::vector<std::uint32_t> left = current_ ? not_written() : std::vector<std::uint32_t>();
+  std::erase_if(left, [this](std::uint32_t leader) { return failed_.contains(leader); });
+  return left;
+}
+
+ParityConductor::Orders ParityConductor::committed(const AttemptName& name) {
+  newest_ = name;
+  return next();
+}
+
+ParityConductor::Orders ParityConductor::told(std::uint32_t leader, const AttemptName& name,
+                                              ParityStage stage) {
+  if (name == last_) return {{.stage = ParityStage::kAll, .name = name, .to = {leader}}};
+  if (name != current_ || std::ranges::find(leaders_, leader) == leaders_.end()) return {};
+  if (stage == ParityStage::kWritten) written_.insert(leader);
+  if (stage == ParityStage::kFailed) failed_.insert(leader);
+  return next();
+}
+
+// One that a node fails to write gives way to a newer one.
+ParityConductor::Orders ParityConductor::next() {
+  Orders orders;
+  if (current_ && not_written().empty()) {
+    last_ = std::exchange(current_, std::nullopt);
+    orders.push_back({.stage = ParityStage::kAll, .name = *last_, .to = leaders_});
+  }
+  if (newest_ && (!current_ || !failed_.empty())) {
+    current_ = std::exchange(newest_, std::nullopt);
+    written_.clear();
+    failed_.clear();
+    orders.push_back({.stage = ParityStage::kBegin, .name = *current_, .to = leaders_});
+  }
+  return orders;
+}
+
+ParityConductor::Orders ParityConductor::again() {
+  if (!current_) return {};
+  failed_.clear();
+  return {{.stage = ParityStage::kBegin, .name = *current_, .to = not_written()}};
+}
+
+}  // namespace deepfreeze
