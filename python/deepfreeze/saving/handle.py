@@ -42,7 +42,7 @@ class SaveStatus:
     commit_seconds: float
     local_seconds: float  # from save() until committed; 0 before
     durable_seconds: float  # the same on the last tier
-    protected_seconds: float  # the same until its parity lay on all nodes of this node's group
+    protected_seconds: float  # the same until all nodes had their parity of it
     early: bool  # its capture began before save(), inside backward
     captured: bool
     local: bool
@@ -94,7 +94,7 @@ class SaveHandle:
     def wait(self, level: Level = "durable", timeout: float | None = None) -> None:
         """Returns when the level is reached; raises the save's error, or TimeoutError.
 
-        "protected": the nodes of this node's group have the parity of their files. It raises
+        "protected": all nodes of the job have their parity of this checkpoint. It raises
         CheckpointError without Checkpointer(protect=), or if a newer save came first.
         """
         if level not in (*LEVELS, "protected"):
@@ -133,14 +133,19 @@ class SaveHandle:
                 self.arrived()
 
     def _await_parity(self, timeout: float | None) -> None:
+        ends = None if timeout is None else time.monotonic() + timeout
         self.wait("local", timeout)
         assert self._native is not None
-        try:
-            self._native.wait("protected", timeout)
-        except TimeoutError:
-            raise CheckpointTimeoutError(
-                f"step {self.step} is not protected after {timeout} s"
-            ) from None
+        while True:  # in slices, between which signals of the process are seen
+            left = _POLL_SECONDS if ends is None else min(_POLL_SECONDS, ends - time.monotonic())
+            try:
+                return self._native.wait("protected", max(0.0, left))
+            except TimeoutError:
+                if left == _POLL_SECONDS:
+                    continue
+                raise CheckpointTimeoutError(
+                    f"step {self.step} is not protected after {timeout} s"
+                ) from None
 
     def __repr__(self) -> str:
         return f"<SaveHandle of step {self.step}: {self._how_far()}>"
