@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.faults.disk import EXT4, Disk, MissingError, fill, keep_mounts_to_ourselves
 
-DISK_BYTES = 192 << 20  # 20 checkpoints of the wide state
+DISK_BYTES = 96 << 20
 
 
 class SmallDisk:

@@ -31,7 +31,7 @@ def counted(proxy: FaultProxy, before: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_a_flush_makes_the_requests_of_the_plan(run: StoredRun, size: int) -> None:
-    """Within two fifths: of three flushes one looks once more, or once less, if others are slow."""
+    """Within a quarter: a flush looks once more, or once less, at a tier that has changed."""
     run.save(*range(1, KEPT + 2), size=size)
     with run.opened() as ckpt:
         ckpt.restore(state_at(0, size))
@@ -40,4 +40,4 @@ def test_a_flush_makes_the_requests_of_the_plan(run: StoredRun, size: int) -> No
             handle = ckpt.save(step, state_at(step, size))
             assert handle is not None
             handle.wait("durable", SECONDS)
-    assert counted(run.proxy, before) == pytest.approx(planned(run), rel=0.4)
+    assert counted(run.proxy, before) == pytest.approx(planned(run), rel=0.25)
