@@ -3,7 +3,8 @@
 
 1. A root of each suite by debootstrap, with python3, venv and nothing that compiles; from the
    archive that this machine's apt uses. It is kept in build/roots; each trial has a fresh copy.
-2. What the trial installs is downloaded here, by this machine's pip. The root has no network.
+2. The packages that the trial installs are downloaded here, by this machine's pip: the root has no
+   network.
 3. wheel_trial.py in the root: README.md's ten lines, a kill, a resume, `deepfreeze ls` and more.
 
 Torch is in the trial if the root's Python is the version of .venv's: only for that one is it
@@ -52,12 +53,12 @@ with df.Checkpointer("runs/first", keep=df.keep(last=3)) as ckpt:
 
 
 class CheckError(Exception):
-    """Why a wheel is not what it should be."""
+    """The fault of a wheel."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One root and what is installed in it."""
+    """One root and the packages that are installed in it."""
 
     suite: str
     root: Path
@@ -119,7 +120,7 @@ def bare_root(suite: str) -> Path:
 
 
 def in_root(root: Path, *command: str) -> str:
-    """In namespaces of its own: no network, and what it mounts is gone with it."""
+    """In namespaces of its own: no network, and its mounts are gone with it."""
     inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
     apart = ["unshare", "--mount", "--net", "--fork", "--pid", "sh", "-c", inside, str(root)]
     # Nothing of this machine's environment but the search path.
@@ -159,7 +160,7 @@ def steps_of(listing: str) -> list[str]:
 
 
 def faults_in(seen: dict[str, object]) -> list[str]:
-    """What the trial saw and should not have."""
+    """Results of the trial that are faults."""
     wanted = {"compilers": [], "goes_on": True, "same_bits": True, "native": True}
     faults = [f"{key} is {seen[key]}" for key, value in wanted.items() if seen[key] != value]
     if seen["error"] != "refused":

@@ -90,7 +90,7 @@ def require_programs() -> None:
 
 
 def require_forms(library: Path) -> None:
-    """An old assembler leaves out what it can't read, without an error."""
+    """An old assembler leaves out instructions that it can't read, without an error."""
     names = run(["nm", "--defined-only", str(library)], FOLDER)
     lacking = [form for form in FORMS if not re.search(rf"\b{form}\b", names)]
     if lacking:

@@ -2,8 +2,9 @@
 """`make wheel`: the source archive and self-contained wheels, in dist/ (record 0034).
 
 1. libisal.a (static_isal.py); an environment with exact tools for each Python.
-2. The source archive, and from it, unpacked, a wheel for each Python: what it lacks is seen here.
-3. auditwheel names the manylinux tag; wheel_facts.py looks at what auditwheel does not.
+2. The source archive, and from it, unpacked, a wheel for each Python: a file that is missing from
+   the archive is seen here.
+3. auditwheel names the manylinux tag; wheel_facts.py checks the rest.
 
 `wheel.py PYTHON...` takes these interpreters. Without any, it takes a Python 3.11 and the first of
 3.12 or later that it finds: the wheel of the second serves all later ones (stable ABI).

@@ -1,4 +1,4 @@
-"""What a wheel's binaries need of a machine, and what they show to other libraries."""
+"""The needs of a wheel's binaries, and the symbols that they show to other libraries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read(path: Path) -> Binary:
 
 
 def faults_of(name: str, binary: Binary, allowed_exports: frozenset[str]) -> Iterator[str]:
-    """What keeps this binary from running, or from running beside other libraries, elsewhere."""
+    """Reasons why this binary would not run elsewhere, or not beside other libraries."""
     if foreign := binary.needed - SYSTEM_LIBRARIES:
         yield f"{name} needs {', '.join(sorted(foreign))}"
     if binary.run_paths:

@@ -60,7 +60,7 @@ def killed(python: Path, program: Path) -> tuple[int, float]:
 
 
 def trained(python: Path, program: Path, text: str, end: int) -> list[str]:
-    """What it prints when it runs up to a step: the steps of this process, then the digest."""
+    """Its output when it runs up to a step: the steps of this process, then the digest."""
     program.parent.mkdir(exist_ok=True)
     program.write_text(text.replace(STEPS, str(end)))
     return output(python, program.name, folder=program.parent).split()

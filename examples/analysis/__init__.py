@@ -1,1 +1,1 @@
-"""What checkpoints tell about a training afterwards: influence of examples, likeness of steps."""
+"""Two analyses of a training from its checkpoints: influence of examples, likeness of steps."""

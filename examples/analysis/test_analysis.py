@@ -1,4 +1,4 @@
-"""The examples do what their papers say, on a run whose wrong labels are known."""
+"""The examples find the results of their papers, on a run whose wrong labels are known."""
 
 from __future__ import annotations
 

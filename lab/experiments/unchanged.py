@@ -2,8 +2,8 @@
 
 A checkpoint at every step: all of the state, or with a filter the part that trains. In each round
 every saver trains for the same steps, in an order shuffled by a printed seed. Then four saves are
-looked at one by one, and the last one is restored into another training. Exit status 1 where a
-saver failed or a save was not committed, 130 where interrupted.
+looked at one by one, and the last one is restored into another training. Exit status 1 if a
+saver failed or a save was not committed, 130 if it was interrupted.
 """
 
 import argparse
@@ -32,14 +32,14 @@ SAVERS = {
 FROZEN = ("peft", "tiny-peft", "lora", "tiny-lora", "frozen")  # a filter leaves something out
 LARGE = ("frozen", "experts", "experts-in-turn", "dense-ema", "dense")
 ROUNDS, SMOKE_ROUNDS = 3, 1
-# Two saves find out what does not change, one is as before, two write the copies of it.
+# Two saves find out which tensors do not change, one is as before, two write the copies of it.
 WARM_UP_STEPS = 6
 WITH_PEFT = find_spec("peft") is not None
 PEFT_WORKLOADS = ("peft", "tiny-peft")
 
 
 def workloads() -> dict[str, Workload]:
-    """Those of PEFT where it is installed: build/frameworks-venv has it."""
+    """Those of PEFT if it is installed: build/frameworks-venv has it."""
     if not WITH_PEFT:
         return PARTIAL
     peft: dict[str, Workload] = importlib.import_module("lab.networks.peft_workloads").WORKLOADS
@@ -79,7 +79,7 @@ def chosen(options: argparse.Namespace) -> list[str]:
 
 
 def savers_of(name: str, wanted: list[str] | None) -> tuple[type[Saver], ...]:
-    """Without filters where nothing is frozen: they would leave nothing out."""
+    """Without filters if nothing is frozen: they would leave nothing out."""
     found = [saver for saver in SAVERS.values() if wanted is None or saver.name in wanted]
     return (Saver, *(one for one in found if name in FROZEN or one not in ADAPTERS))
 

@@ -95,7 +95,7 @@ def experiments(options: argparse.Namespace, seed: int, menu: Menu) -> Iterator[
 
 
 class Tables(Protocol):
-    """Shows what was measured: lab.report.loop_table, or a module like it."""
+    """Shows the results: lab.report.loop_table, or a module like it."""
 
     def text(self, result: report.Result) -> str: ...
 
@@ -150,7 +150,7 @@ def carry_out(
     wanted: Callable[[int], Iterable[Experiment]],
     tables: Tables,
 ) -> int:
-    """Measures what is `wanted` of a seed; the exit status."""
+    """Measures the `wanted` results of a seed; the exit status."""
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     gc.collect()

@@ -49,7 +49,7 @@ class Workload(Protocol):
 
 
 class Examination(Protocol):
-    """What is looked at in a segment once its measured steps are over, beside its times."""
+    """Results of a segment that are taken once its measured steps are over, beside its times."""
 
     def save_on(self, training: Any, saver: Saver, last_step: int) -> None:
         """More saves, after that of `last_step`."""

@@ -1,4 +1,4 @@
-"""What a save of a state writes anew, of which how much had changed; what a restore gives back.
+"""The bytes that a save writes anew, how many of them had changed, and the state that comes back.
 
 Untimed saves, one by one, after the measured ones. A file counts for the save that wrote it: one
 that is linked into a later checkpoint is an inode that was there before.
@@ -33,7 +33,9 @@ class Written:
 
     changed_bytes: int  # of the tensors in which a byte has changed since the save before
     new_bytes: int  # on the disk, of the files that this save wrote
-    header_bytes: int  # of these, what is no tensor's; 0 where the files are not safetensors
+    header_bytes: (
+        int  # of these, the bytes that are no tensor's; 0 if the files are not safetensors
+    )
 
 
 class PartialSaves:

@@ -1,4 +1,4 @@
-"""From raw segments to what a saver does with a state of which only a part changes."""
+"""From raw segments to the results of a saver of a state of which only a part changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from lab.measure.loop_summary import (
 from lab.writers.loop import Saver, Window, WindowLatency
 from lab.writers.loop_partial import AdapterTorchSave
 
-BYTES_TARGET = 1.10  # of what changed, beside headers
+BYTES_TARGET = 1.10  # of the bytes that changed, beside headers
 RATIO_TARGET = 1.3  # of stall and run time, over those of the adapter alone
 JUDGED = (Window.name, WindowLatency.name)
-ALONE = AdapterTorchSave.name  # what they are compared with
+ALONE = AdapterTorchSave.name  # others are compared with it
 
 
 @dataclass(frozen=True)
 class Partial:
-    """One saver; None where nothing could be measured. Spreads are over the rounds."""
+    """One saver; None if nothing could be measured. Spreads are over the rounds."""
 
     saver: str
     run_ratio: Spread | None  # over the adapter alone, in the same round

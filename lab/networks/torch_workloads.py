@@ -116,7 +116,7 @@ class Training:
         return {name: plain(item) for name, item in self.state.items()}
 
     def load_state_dicts(self, found: dict[str, Any]) -> None:
-        """What state_dicts() gave, into the live state."""
+        """Loads the result of state_dicts() into the live state."""
         for name, item in self.state.items():
             item.load_state_dict(found[name])
 

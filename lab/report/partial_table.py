@@ -27,14 +27,15 @@ HEADINGS = (
     "stall of the adapter's",
     "to commit",
     "new on disk a save",
-    "of what changed",
+    "of the changed bytes",
     "restore",
     "came back",
     "synced",
 )
 NOTES = (
-    "new on disk a save, of what changed: the files of further saves by their inodes and blocks, "
-    "and that over the bytes of the tensors that had changed; 1 would be no header and no padding",
+    "new on disk a save, of the changed bytes: the files of further saves by their inodes and "
+    "blocks, and that over the bytes of the tensors that had changed; 1 would be no header "
+    "and no padding",
     "restore: from files that are not in memory, into another training, all of whose tensors are "
     "there. Came back: whether its state is then the saved one, byte for byte",
 )
@@ -127,7 +128,7 @@ def markdown(results: list[Result], machine: dict[str, Any], command: str) -> st
 
 
 def figures(results: list[Result], machine: dict[str, Any], command: str) -> dict[str, Any]:
-    """Those of a training, and for each experiment what its savers do with such a state."""
+    """Those of a training, and for each experiment the results of its savers."""
     found = loop_table.figures(results, machine, command)
     for told, result in zip(found["experiments"], results, strict=True):
         told["partial"] = [asdict(one) for one in partials(result.experiment, result.segments)]

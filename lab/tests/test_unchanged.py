@@ -1,4 +1,4 @@
-"""States of which only a part changes: what is counted is what was written, changed and restored.
+"""States of which only a part changes: the bytes that were written, changed and restored.
 
 Nothing here judges a speed. PEFT itself is tried in tests/frameworks/test_bench_peft.py.
 """

@@ -21,7 +21,7 @@ class Rewriting(Window):
 
 
 class AdapterTorchSave(TorchSave):
-    """What a resumed training needs beside the frozen base: weights that train, and optimizer."""
+    """The part of a state beside the frozen base: weights that train, and optimizer."""
 
     name = "adapter"
     title = "adapter and optimizer alone, torch.save + fsync"
@@ -53,5 +53,5 @@ class AdapterSafetensors(Peer):
         training.parts.adapter.put(training.parts.model, found)
 
 
-# The first is what others are compared with, in trainings that have something frozen.
+# Others are compared with the first, in trainings that have something frozen.
 ADAPTERS = (AdapterTorchSave, AdapterSafetensors)

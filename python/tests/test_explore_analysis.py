@@ -1,4 +1,4 @@
-"""Results that programs leave in a run: only what they are meant to be is read and shown."""
+"""Results that programs leave in a run: only well-formed ones are read and shown."""
 
 from __future__ import annotations
 

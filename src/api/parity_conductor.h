@@ -28,7 +28,7 @@ class ParityConductor {
 
   // Rank 0 has committed it: it is newer than all before it.
   [[nodiscard]] Orders committed(const AttemptName& name);
-  // What a leader says about its own parity. One that has not heard the end gets it again.
+  // A leader's word about its own parity. One that has not heard the end gets it again.
   [[nodiscard]] Orders told(std::uint32_t leader, const AttemptName& name, ParityStage stage);
   // Messages may have been lost, and causes of failures may be gone: those that have not written
   // their parity are told to begin.

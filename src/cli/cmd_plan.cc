@@ -174,7 +174,8 @@ void print_plan(const PlanOfNodes& asked, const Times& times, const std::vector<
              interval_text(job_mtbf), asked.cost,
              interval_text(best_interval(times.cost, job_mtbf)));
   fmt::print(out,
-             "note: losses of real nodes are not independent; give domain= what fails together\n");
+             "note: losses of real nodes are not independent; name in domain= a part that fails as "
+             "a whole\n");
 }
 
 void print_document(const PlanOfNodes& asked, const Times& times,

@@ -1,8 +1,8 @@
 // The probability that lost nodes lose a checkpoint that parity protects. Pure.
 //
 // A group of g nodes bears the loss of `parity` of them. Failures are independent of each other,
-// which real ones are not: what fails together, such as a switch, must not be in one group, and a
-// farther tier is for what is left.
+// which real ones are not: nodes that fail together, as those of a switch, must not be in one
+// group, and a farther tier is for the rest.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 namespace deepfreeze {
 
 // If losses come at once, any `lost` of all nodes with equal probability: 1 - w / C(N, lost),
-// where w counts the choices with at most `parity` nodes of each group: the coefficient of x^lost
-// in the product over all groups of sum_{j <= parity} C(g, j) x^j. lost <= the number of nodes.
+// in which w counts the choices with at most `parity` nodes of each group: the coefficient of
+// x^lost in the product over all groups of sum_{j <= parity} C(g, j) x^j. lost <= the number of
+// nodes.
 [[nodiscard]] double loss_of_many(std::span<const std::size_t> group_sizes, std::size_t parity,
                                   std::size_t lost);
 

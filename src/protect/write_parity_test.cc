@@ -16,7 +16,7 @@ namespace {
 // Small, so that every operation can fail in turn.
 Cluster small_cluster(std::uint64_t seed) { return {3, 1, 100'000, seed}; }
 
-// Nothing lies there but what lay there before, and perhaps the parity file, whole.
+// Nothing was added but, perhaps, the parity file, whole.
 void expect_whole_or_nothing(Cluster& cluster, SimDisk& disk) {
   std::string whole;
   for (const std::string& name : disk.list_all()) {
@@ -171,7 +171,7 @@ TEST(WriteParity, AnotherProcessMayHaveBeenFaster) {
   }
 }
 
-// Memory is refused to whoever reads, or to whoever writes.
+// Memory is refused to the reading threads, or to the writing one.
 class Refusing final : public PassingVfs {
  public:
   Refusing(SimDisk& disk, bool reads) : PassingVfs(disk), reads_(reads) {}

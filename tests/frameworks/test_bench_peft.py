@@ -1,4 +1,4 @@
-"""lab.experiments.unchanged with PEFT: what filters hold, and what DeepFreeze's save holds."""
+"""lab.experiments.unchanged with PEFT: the contents of filters, and of DeepFreeze's save."""
 
 from __future__ import annotations
 

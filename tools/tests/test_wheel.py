@@ -1,4 +1,4 @@
-"""The tools that make and check wheels, on what `make build` has made and on fakes."""
+"""The tools that make and check wheels, on results of `make build` and on fakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import wheel_trial
 from deepfreeze import _core
 from deepfreeze.base import program
 
-# What `make build` links with Debian's shared libraries; all others are loaded when needed.
+# Debian's shared libraries that `make build` links with; all others are loaded when needed.
 LINKED = wheel_facts.SYSTEM_LIBRARIES | {"libstdc++.so.6", "libfmt", "libisal", "liburing"}
 EXTENSION = Path(_core.__file__)
 WHOLE = wheel_facts.Binary(

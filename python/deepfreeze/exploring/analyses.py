@@ -24,7 +24,7 @@ _TEXT_MAX = 4_096  # characters
 
 
 def names_of(run: Path) -> list[str]:
-    """The names of a run's analyses, in order: what stands before `.json`."""
+    """The names of a run's analyses, in order: their files without `.json`."""
     try:
         found = os.listdir(run / FOLDER)
     except OSError:  # most runs have none

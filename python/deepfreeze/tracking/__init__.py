@@ -1,6 +1,6 @@
 """Gives the lineage and the metrics of runs to trackers: TensorBoard and MLflow.
 
-Bytes of checkpoints stay where they are; trackers get numbers, names and paths.
+Bytes of checkpoints stay in their run; trackers get numbers, names and paths.
 """
 
 from deepfreeze.tracking.logged_models import to_mlflow

@@ -37,7 +37,7 @@ def to_mlflow(runs: Paths, experiment: str, *, tracking_uri: str | None = None) 
     for an experiment.
 
     Raises CheckpointError if the package `mlflow` is not installed, a run can't be read, or MLflow
-    refuses a call: what was written until then stays, and the next call goes on.
+    refuses a call: models that were logged until then stay, and the next call goes on.
     """
     make_client = _client_class()
     found = runs_to_export(runs)

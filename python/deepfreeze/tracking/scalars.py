@@ -22,7 +22,7 @@ def to_tensorboard(runs: Paths, folder: str | os.PathLike[str]) -> list[Path]:
 
     runs: A run, a directory with runs below it, or a list of these. Runs that they started from
       are written, too; each is a run of TensorBoard, named as on the page of `deepfreeze explore`.
-    folder: Where the files go; made if it does not exist.
+    folder: Gets the files; made if it does not exist.
 
     Each committed step of a run's present line gives a point of each of its metrics, at the time of
     the save. A fork begins at the step that it started from. A second call replaces the files of

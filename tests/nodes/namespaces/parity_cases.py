@@ -32,8 +32,8 @@ def train(here: Site, kind: str, rank: int, steps: int, log: Path) -> None:
 
     training = Training(kind, rank, NODES)
 
-    def note(what: str, step: int, digest: str, places: dict[str, str] | None = None) -> None:
-        line = {"what": what, "step": step, "digest": digest, "places": places or {}}
+    def note(event: str, step: int, digest: str, places: dict[str, str] | None = None) -> None:
+        line = {"event": event, "step": step, "digest": digest, "places": places or {}}
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -77,17 +77,17 @@ class Logs:
         return [json.loads(line) for line in whole.splitlines()]
 
     def hear(self) -> None:
-        """A step has the same digest in all lives; a restore finds what was protected, at least."""
+        """A step has one digest in all lives; no restore takes one older than a protected step."""
         floor = max(self.protected.values())
         for rank in range(NODES):
             for line in self._new_lines(rank):
                 step, digest = line["step"], line["digest"]
                 known = self._digests.setdefault((rank, step), digest)
                 if known != digest:
-                    self.faults.append(f"rank {rank}, {line['what']} step {step}: other bytes")
-                if line["what"] == "protected":
+                    self.faults.append(f"rank {rank}, {line['event']} step {step}: other bytes")
+                if line["event"] == "protected":
                     self.protected[rank] = step
-                elif line["what"] == "restored":
+                elif line["event"] == "restored":
                     self.restored.append(step)
                     self.rebuilt += sum("from parity" in at for at in line["places"].values())
                     if step < floor:

@@ -12,7 +12,7 @@ const ROW_HEIGHT = 18;
 export async function analysisView({ model, run, words, go }) {
   const { analyses } = await model.source.json("analyses", run.id);
   const page = el("div", {}, el("h1", {}, "Analysis"),
-    el("p", { class: "lead" }, run.name, " · What programs have found out about this run, in its directory ", el("code", {}, "analysis"), "."));
+    el("p", { class: "lead" }, run.name, " · Results of programs about this run, in its directory ", el("code", {}, "analysis"), "."));
   if (!analyses.length) {
     page.append(el("p", { class: "empty" }, "No program has left a result in this run. docs/explore.md says how one does."));
     return page;
