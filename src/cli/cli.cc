@@ -73,6 +73,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_gc(program),
                                 add_flush(program),
                                 add_fetch(program),
+                                add_rebuild(program),
                                 add_fork(program),
                                 add_tag(program),
                                 add_tiers(program),

@@ -27,6 +27,7 @@ struct Command {
 [[nodiscard]] Command add_gc(Program& program);
 [[nodiscard]] Command add_flush(Program& program);
 [[nodiscard]] Command add_fetch(Program& program);
+[[nodiscard]] Command add_rebuild(Program& program);
 [[nodiscard]] Command add_fork(Program& program);
 [[nodiscard]] Command add_tag(Program& program);
 [[nodiscard]] Command add_tiers(Program& program);
