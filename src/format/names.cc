@@ -92,13 +92,16 @@ std::string parity_file_name(std::uint64_t node, std::uint64_t nodes) {
   return fmt::format("parity-{:05}-of-{:05}{}", node, nodes, kSealedSuffix);
 }
 
-bool is_parity_file_name(std::string_view text) {
+std::optional<std::uint64_t> parity_file_node(std::string_view text) {
   std::uint64_t node = 0;
   std::uint64_t nodes = 0;
   NameCutter cutter(text);
   cutter.literal("parity-").decimal(node).literal("-of-").decimal(nodes).literal(kSealedSuffix);
-  return cutter.done() && parity_file_name(node, nodes) == text && node < nodes;
+  const bool is_name = cutter.done() && parity_file_name(node, nodes) == text && node < nodes;
+  return is_name ? std::optional(node) : std::nullopt;
 }
+
+bool is_parity_file_name(std::string_view text) { return parity_file_node(text).has_value(); }
 
 std::string unfinished_parity_name(std::uint64_t nonce) {
   return fmt::format("parity.{}.tmp", hex64(nonce));

@@ -41,11 +41,14 @@ struct PartName {
 // the node's number and that of all nodes.
 [[nodiscard]] std::string parity_file_name(std::uint64_t node, std::uint64_t nodes);
 [[nodiscard]] bool is_parity_file_name(std::string_view text);
+[[nodiscard]] std::optional<std::uint64_t> parity_file_node(std::string_view text);
 // parity.9f2c41d07a3be856.tmp: one that is being written, or was when its process died.
 [[nodiscard]] std::string unfinished_parity_name(std::uint64_t nonce);
 [[nodiscard]] bool is_unfinished_parity_name(std::string_view text);
-// An empty file beside it: all nodes of the job have their parity of this checkpoint.
+// Empty files, of which an attempt has one once it is known: all nodes of the job have their parity
+// of this checkpoint; some have not, and it gets none, because a newer one came first.
 inline constexpr std::string_view kProtectedFile = "protected";
+inline constexpr std::string_view kUnprotectedFile = "unprotected";
 
 // generation-00000002.json
 [[nodiscard]] std::string generation_file_name(std::uint64_t generation);

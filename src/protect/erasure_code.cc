@@ -54,7 +54,7 @@ ErasureCode::ErasureCode(std::size_t data, std::size_t parity)
 }
 
 Result<ErasureCode> ErasureCode::make(std::size_t data, std::size_t parity) {
-  if (data >= 1 && parity >= 1 && data <= kPiecesMax && data + parity <= kPiecesMax) {
+  if (data >= 1 && parity >= 1 && data <= kPiecesMax && parity <= kPiecesMax - data) {
     return ErasureCode(data, parity);
   }
   return fail(ErrorCode::kInvalidArgument,

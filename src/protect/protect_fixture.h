@@ -105,6 +105,17 @@ class Cluster {
                          .nodes = disks_.size()},
                         {.rate = rate_, .stop = stop_});
   }
+  // In a group of `count` nodes from `first` on.
+  [[nodiscard]] Status protect_in(std::size_t first, std::size_t count, std::size_t node,
+                                  std::size_t parity) {
+    const auto group = std::span(members_).subspan(first, count);
+    return write_parity({.manifest = manifest_,
+                         .members = group,
+                         .own = node - first,
+                         .parity = parity,
+                         .nodes = disks_.size()},
+                        {.rate = rate_, .stop = stop_});
+  }
   void protect_all(std::size_t parity) {
     for (std::size_t node = 0; node < disks_.size(); ++node) {
       const Status done = protect(node, parity);

@@ -6,6 +6,7 @@
 #include "protect/protect_fixture.h"
 #include "storage/os_error.h"
 #include "support/code_of.h"
+#include "support/passing_vfs.h"
 #include "support/sanitized.h"
 
 namespace deepfreeze {
@@ -116,6 +117,44 @@ TEST(Rebuild, ARefusedPieceIsNotALostOne) {
     EXPECT_FALSE(may_have_good_copy(lost.error())) << lost.error().message();
   }
   EXPECT_GE(failures, 4U);
+}
+
+// Refuses to open one file.
+class Withheld final : public PassingVfs {
+ public:
+  Withheld(Vfs& disk, std::string path) : PassingVfs(disk), path_(std::move(path)) {}
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (name == path_) return os_fail("open", name, EMFILE);
+    return PassingVfs::open_read(name, access);
+  }
+
+ private:
+  const std::string path_;
+};
+
+// Two pairs; of the second one both nodes are lost.
+TEST(Rebuild, ARefusedParityFileOfAnotherGroupLeavesNothingOpen) {
+  Cluster cluster(4, 1, 100'000, 40);
+  for (std::size_t node = 0; node < 4; ++node) {
+    ASSERT_TRUE(cluster.protect_in(node / 2 * 2, 2, node, 1));
+  }
+  cluster.lose(2);
+  cluster.lose(3);
+  Anywhere left({&cluster.disk(0), &cluster.disk(1)});
+  const std::string lost = cluster.directory() + "/" + cluster.members()[3].files[0].name;
+  const auto code_of_lost = [&](const std::string& withheld, std::vector<std::string> parity) {
+    Withheld pieces(left, cluster.directory() + "/" + withheld);
+    const auto files = open_rebuilt_files(pieces, cluster.manifest(), parity);
+    const auto opened = files->open_read(lost, Access::kBuffered);
+    return opened ? std::optional<Error>() : std::optional(opened.error());
+  };
+  const std::vector<std::string> both = {parity_file_name(0, 4), parity_file_name(1, 4)};
+  const auto known = code_of_lost(both[0], both);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->code(), ErrorCode::kNotFound) << "node 1 says that node 0 is in its group";
+  const auto unknown = code_of_lost(both[0], {both[0]});
+  ASSERT_TRUE(unknown);
+  EXPECT_TRUE(may_have_good_copy(*unknown)) << "it may be of any group";
 }
 
 TEST(Rebuild, ReadsOfAnySize) {

@@ -18,9 +18,10 @@ namespace deepfreeze {
 
 // `pieces` has the checkpoint's files, those that are left, by their paths in the run; it is
 // borrowed. `parity`: the names of the parity files among them. One that does not verify, or does
-// not agree with most of its group, counts as lost: so there is no error. Reads the headers of all
-// files of the groups. open_read() of a file that no group has: kNotFound. A read: kIncomplete if
-// too few pieces are left; it names them.
+// not agree with most of its group, counts as lost: so there is no error. Reads the headers of the
+// parity files; those of a group's other files once one of them is wanted. open_read() of a file
+// that no group has: kNotFound. A read: kIncomplete if too few pieces are left; it names them.
+// Either: the error of a piece that may be good (may_have_good_copy()) counts more.
 [[nodiscard]] std::unique_ptr<Vfs> open_rebuilt_files(Vfs& pieces, const Manifest& manifest,
                                                       std::span<const std::string> parity);
 
