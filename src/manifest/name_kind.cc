@@ -68,7 +68,7 @@ NameKind kind_in_attempt(const DirEntry& entry) {
   if (parse_tag_file_name(name)) return NameKind::kTags;
   if (parse_sealed_file_name(name)) return NameKind::kSealedPart;
   if (is_parity_file_name(name)) return NameKind::kParity;
-  if (name == kProtectedFile) return NameKind::kProtected;
+  if (name == kProtectedFile || name == kUnprotectedFile) return NameKind::kParityMark;
   if (is_part_with(name, ".part")) return NameKind::kPart;
   if (is_part_with(name, ".failed")) return NameKind::kFailedPart;
   if (has_nonce(name, "manifest.bad-", ".json")) return NameKind::kKeptManifest;

@@ -23,8 +23,8 @@ enum class NameKind : std::uint8_t {
   kKeptManifest,  // manifest.bad-<nonce>.json
   kPart,
   kSealedPart,
-  kParity,     // of this node's files among those of other nodes
-  kProtected,  // their parity is durable, too
+  kParity,      // of this node's files among those of other nodes
+  kParityMark,  // whether all nodes have theirs
   kFailedPart,
   kTemporary,  // a record before it has its name
   kForeign,

@@ -3,6 +3,8 @@
 //  1  manifest.json is renamed to manifest.deleted.json: from here on no reader counts it, and a
 //     collector knows that the deletion is to be finished. An aborted manifest stays: it makes
 //     the rest of its attempt garbage already.
+//     If it turns out to be needed, it gets its name back: nobody has come to rely on it before,
+//     and whoever comes later finds it deleted.
 //  2  Sync the attempt's directory, even if another process did step 1 or aborted the attempt: it
 //     may have died before its sync.
 //  3  Remove all other files. 4  Sync the directory: the remaining files can't pass for undecided.
@@ -65,11 +67,26 @@ Status remove_files(Vfs& vfs, const std::string& directory, std::string_view las
 
 }  // namespace
 
-Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
+namespace {
+
+using MayGo = std::function<bool(const AttemptName&)>;
+
+// After step 1.
+Status give_back(Vfs& vfs, const std::string& directory) {
+  DF_TRY_VOID(unless_gone(vfs.rename_no_replace(join_name(directory, kDeletedManifestFile),
+                                                join_name(directory, kManifestFile))));
+  return unless_gone(vfs.sync_dir(directory));
+}
+
+Status remove_unless_needed(Vfs& vfs, const AttemptName& name, const MayGo& may_go) {
   const std::string directory = attempt_dir_name(name);
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
   DF_TRY(const std::string_view last, mark_deleted(vfs, name, *entries));
+  const bool was_decided = has_name(*entries, kDeletedManifestFile);
+  if (last == kDeletedManifestFile && !was_decided && may_go && !may_go(name)) {
+    return give_back(vfs, directory);
+  }
   if (!last.empty()) {
     DF_TRY_VOID(unless_gone(vfs.sync_dir(directory)));  // step 2
     DF_FAIL_POINT("remove.manifest_synced");
@@ -85,6 +102,12 @@ Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
   return {};
 }
 
+}  // namespace
+
+Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
+  return remove_unless_needed(vfs, name, {});
+}
+
 Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
                        const std::function<bool(const AttemptName&)>& may_go) {
   Status first;
@@ -92,7 +115,7 @@ Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
     if (may_go && !may_go(name)) continue;
     // An attempt that can't be removed, for instance because of a foreign file in it, must not keep
     // all others.
-    Status removed = remove_unsynced(vfs, name);
+    Status removed = remove_unless_needed(vfs, name, may_go);
     if (first && !removed) first = std::move(removed);
   }
   DF_TRY_VOID(vfs.sync_dir(""));  // step 6

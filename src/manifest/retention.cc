@@ -93,20 +93,39 @@ void keep_tagged(std::vector<Candidate>& candidates, const RunListing& listing) 
   }
 }
 
-// The newest that all nodes have protected, and those after it of which this node has parity: other
-// nodes may need them until a newer one is protected.
-void keep_protected(std::vector<Candidate>& candidates, const RunListing& listing) {
-  std::vector<const AttemptState*> with_parity;
+// Newest first, of those that have parity.
+std::vector<const AttemptState*> list_with_parity(const RunListing& listing) {
+  std::vector<const AttemptState*> found;
   for (const AttemptState& attempt : listing.attempts) {
-    if (attempt.committed() && attempt.has_parity) with_parity.push_back(&attempt);
+    if (attempt.committed() && attempt.has_parity) found.push_back(&attempt);
   }
-  std::ranges::sort(with_parity, [](const AttemptState* a, const AttemptState* b) {
+  std::ranges::sort(found, [](const AttemptState* a, const AttemptState* b) {
     return older(b->manifest->point, a->manifest->point);
   });
-  for (const AttemptState* attempt : with_parity) {
-    keep_attempt(candidates, attempt->name);
-    if (attempt->is_protected) return;
-  }
+  return found;
+}
+
+// Other nodes may need them until a newer one is protected: the newest of the line that all nodes
+// have protected, the newest such one without NaN, and the newest that may get its mark yet. If
+// none of the line is protected, the newest protected one of all.
+void keep_protected(std::vector<Candidate>& candidates, const RunListing& listing) {
+  const std::vector<const AttemptState*> with_parity = list_with_parity(listing);
+  const auto keep_first = [&](const auto& is_wanted) {
+    const auto found = std::ranges::find_if(with_parity, is_wanted);
+    if (found != with_parity.end()) keep_attempt(candidates, (*found)->name);
+    return found != with_parity.end();
+  };
+  const CurrentLine line(listing);
+  const auto is_marked = [](const AttemptState* one) { return one->is_protected; };
+  const auto is_on_line = [&](const AttemptState* one) {
+    return one->is_protected && line.contains(one->manifest->point);
+  };
+  keep_first(
+      [&](const AttemptState* one) { return is_on_line(one) && !is_non_finite(*one->manifest); });
+  if (!keep_first(is_on_line)) keep_first(is_marked);
+  keep_first([&](const AttemptState* one) {
+    return !one->is_given_up && (!one->is_protected || is_on_line(one));
+  });
 }
 
 std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep,
@@ -239,8 +258,8 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
 }
 
 // Whether it was given a tag since the run was listed, or its parity was begun, or that can't be
-// told. Asked right before it goes: a moment remains. A tag that comes in it is refused
-// (given_tags.cc, step 4) or goes with its checkpoint, and parity is not told of (NodeParity).
+// told. Asked before its deletion begins and again once it has: who comes later finds it deleted
+// (given_tags.cc, step 4; NodeParity::write()).
 bool is_needed_now(Vfs& vfs, const RunListing& listing, const AttemptName& name) {
   const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (listed == listing.attempts.end() || !listed->committed()) return false;

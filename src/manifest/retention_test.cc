@@ -10,7 +10,10 @@
 #include "manifest/claims.h"
 #include "manifest/in_doubt.h"
 #include "manifest/listing_maker.h"
+#include "manifest/record_file.h"
 #include "manifest/two_nodes.h"
+#include "storage/vfs_name.h"
+#include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -148,21 +151,54 @@ TEST(Retention, WhatWasGivenATagStaysAndPushesOutNothing) {
       << "abandoned steps, too";
 }
 
-// Nobody has chosen to leave it: a program only did not restore.
-// Of steps 1 to 6 the newest that all have protected, and those after it that have parity.
+// The newest step that all nodes have protected, and the newest that may get there.
 TEST(Retention, WhatParityProtectsStaysUntilANewerOneIsProtected) {
   RunListing listing = straight(6).listing();
   const auto gone = [&] { return ids_of(expired(listing, last(1))); };
   const auto at = [&](std::size_t step) -> AttemptState& { return listing.attempts[step - 1]; };
   for (const std::size_t step : {1U, 2U, 3U, 5U}) at(step).has_parity = true;
-  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10004}));
+  EXPECT_EQ(gone(), ids(1, 1, 4));
   at(4).is_protected = true;  // without parity it means nothing
   at(1).is_protected = true;
   at(2).is_protected = true;
-  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10001, 10004}));
+  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10001, 10003, 10004}));
+  at(5).is_given_up = true;  // a node's parity failed: nothing waits for it
+  EXPECT_EQ(gone(), (std::vector<std::uint64_t>{10001, 10004, 10005}));
+  at(5).is_given_up = false;
   at(5).is_protected = true;
   EXPECT_EQ(gone(), ids(1, 1, 4));
   EXPECT_EQ(ids_of(expired(listing, {})), std::vector<std::uint64_t>());
+}
+
+// If each of them failed on one node, the others' disks would fill with all of them.
+TEST(Retention, StepsThatGotNoParityDoNotPileUp) {
+  RunListing listing = straight(100).listing();
+  for (AttemptState& attempt : listing.attempts) attempt.has_parity = attempt.is_given_up = true;
+  listing.attempts[0].is_protected = true;
+  listing.attempts[0].is_given_up = false;
+  EXPECT_EQ(expired(listing, last(2)).size(), 100U - 3);
+}
+
+// Generation 2 went on from step 4 of generation 1.
+TEST(Retention, AProtectedStepOfAnAbandonedLineProtectsNoOther) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 3, 5).claim(2, make_point(1, 4)).commit(2, 5, 6);
+  RunListing listing = run.listing();
+  const auto at = [&](std::size_t place) -> AttemptState& { return listing.attempts[place]; };
+  at(2).has_parity = at(2).is_protected = true;
+  EXPECT_EQ(ids_of(expired(listing, last(1))), (std::vector<std::uint64_t>{10003, 10004, 20005}))
+      << "it is the only one";
+  at(1).has_parity = at(1).is_protected = true;
+  EXPECT_EQ(ids_of(expired(listing, last(1))), (std::vector<std::uint64_t>{10003, 10005, 20005}));
+}
+
+TEST(Retention, AProtectedStepWithNaNProtectsNoOther) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1).commit(1, 2).commit(1, 3).non_finite(1).commit(1, 4);
+  RunListing listing = run.listing();
+  const auto at = [&](std::size_t place) -> AttemptState& { return listing.attempts[place]; };
+  for (const std::size_t place : {0U, 1U, 2U}) at(place).has_parity = at(place).is_protected = true;
+  EXPECT_EQ(ids_of(expired(listing, last(1))), (std::vector<std::uint64_t>{10001}));
 }
 
 TEST(Retention, WhatParityProtectsCountsBesideTheRules) {
@@ -171,6 +207,7 @@ TEST(Retention, WhatParityProtectsCountsBesideTheRules) {
   EXPECT_EQ(ids_of(expired(listing, last(2))), (std::vector<std::uint64_t>{10002}));
 }
 
+// Nobody has chosen to leave it: a program only did not restore.
 TEST(Retention, AnEarlierLineStaysUnlessItIsToGo) {
   ListingMaker run;
   run.claim(1, {}).commit(1, 1, 3).claim(2, make_point(1, 3)).commit(2, 4, 5);
@@ -394,6 +431,43 @@ TEST(CollectGarbage, LeavesACheckpointOfWhichParityIsBegunMeanwhile) {
   EXPECT_TRUE(left->attempts[0].has_parity);
   EXPECT_TRUE(left->attempts[1].has_parity && left->attempts[1].is_protected);
   EXPECT_FALSE(left->attempts[2].has_parity || left->attempts[2].is_protected);
+}
+
+// Another process writes parity of a checkpoint right before its manifest goes.
+class WritesParityInTheLastMoment final : public PassingVfs {
+ public:
+  explicit WritesParityInTheLastMoment(SimDisk& disk) : PassingVfs(disk), disk_(disk) {}
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    const bool is_deletion = to.ends_with(kDeletedManifestFile);
+    if (is_deletion) {
+      disk_.plant(join_name(split_vfs_name(to).parent, parity_file_name(0, 4)), "");
+    }
+    return PassingVfs::rename_no_replace(from, to);
+  }
+
+ private:
+  SimDisk& disk_;
+};
+
+TEST(CollectGarbage, ParityThatComesInTheLastMomentBringsTheCheckpointBack) {
+  SimDisk disk;
+  make_run(disk, 3);
+  const RunListing before = read_run(disk).value();
+  const auto start = disk.clone();
+  WritesParityInTheLastMoment racing(disk);
+  const auto report = collect_garbage(racing, last(1));
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->removed.size(), 0U);
+  const RunListing after = read_run(disk).value();
+  ASSERT_EQ(after.attempts.size(), before.attempts.size());
+  EXPECT_TRUE(after.half_deleted.empty());
+  for (std::size_t i = 0; i < after.attempts.size(); ++i) {
+    EXPECT_EQ(after.attempts[i].manifest, before.attempts[i].manifest);
+    EXPECT_EQ(disk.list(attempt_dir_name(after.attempts[i].name))->size(),
+              start->list(attempt_dir_name(before.attempts[i].name))->size() +
+                  (after.attempts[i].has_parity ? 1 : 0));
+  }
+  EXPECT_EQ(disk.pending_count(), 0U) << "a power cut would take it back";
 }
 
 // One that nobody will decide: its node is lost. The next job has saved on both nodes.

@@ -46,6 +46,7 @@ struct AttemptState {
   bool has_sealed = false;    // a file with its final name
   bool has_parity = false;    // shows_parity()
   bool is_protected = false;  // all nodes have parity of it (docs/decisions/0033)
+  bool is_given_up = false;   // some have not, and it gets none
   std::optional<Doubt> doubt = {};
   std::optional<GivenTags> given = {};  // absent: it was never given any
   // No manifest and no fault: not decided yet.

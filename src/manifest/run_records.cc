@@ -75,6 +75,7 @@ Status add_attempt(Vfs& vfs, const AttemptName& name, Pass& pass) {
   state.has_sealed = has_sealed_part(*entries);
   state.has_parity = shows_parity(*entries);
   state.is_protected = has_name(*entries, kProtectedFile);
+  state.is_given_up = !state.is_protected && has_name(*entries, kUnprotectedFile);
   if (has_name(*entries, kManifestFile)) {
     auto manifest = read_manifest(vfs, name, "");
     if (manifest) {

@@ -271,7 +271,7 @@ Result<std::vector<std::string>> unlisted_names(Vfs& vfs, const Manifest& manife
   for (const DirEntry& entry : entries) {
     const NameKind kind = kind_in_attempt(entry);
     const bool is_known = listed.contains(entry.name) || kind == NameKind::kTags ||
-                          kind == NameKind::kParity || kind == NameKind::kProtected;
+                          kind == NameKind::kParity || kind == NameKind::kParityMark;
     if (!is_known) names.push_back(entry.name);
   }
   return names;
