@@ -1,9 +1,13 @@
 #include "nodes/link_dispatcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "base/named_threads.h"
 #include "base/try.h"
 
@@ -31,7 +35,11 @@ void LinkDispatcher::run() {
   while (true) {
     auto event = endpoint_.receive(kReceiveMax);
     if (event) {
-      hand_out(*std::move(event));
+      try {
+        hand_out(*std::move(event));
+      } catch (const std::exception& cause) {  // as if the message were lost
+        log_warning(fmt::format("a message of another node is dropped: {}", cause.what()));
+      }
     } else if (event.error().code() != ErrorCode::kTimeout) {
       break;  // the endpoint is closed
     }

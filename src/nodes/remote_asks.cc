@@ -15,14 +15,14 @@ namespace {
 std::unexpected<Error> closed() { return fail(ErrorCode::kCancelled, "the links are closed"); }
 
 std::unexpected<Error> no_link(const LinkState& link) {
-  return fail(ErrorCode::kIo,
+  return fail(ErrorCode::kTimeout,
               fmt::format("no link with rank {} {} {:.0f} s{}", link.rank,
                           link.count > 0 ? "since" : "after", seconds_since(link.since),
                           link.error ? ": " + link.error->message() : ""));
 }
 
 std::unexpected<Error> no_answer(std::uint32_t rank, std::chrono::milliseconds time) {
-  return fail(ErrorCode::kIo,
+  return fail(ErrorCode::kTimeout,
               fmt::format("rank {} has not answered for {} ms", rank, time.count()));
 }
 
@@ -62,7 +62,7 @@ Result<LinkBytes> RemoteAsk::finish() {
     DF_TRY_VOID(asks_.await_link(*this));
     asks_.send(*this);
   }
-  return fail(ErrorCode::kIo,
+  return fail(ErrorCode::kTimeout,
               fmt::format("the link with rank {} was lost {} times", rank_, kAsksMax));
 }
 

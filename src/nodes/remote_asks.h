@@ -42,7 +42,7 @@ class RemoteAsk {
   ~RemoteAsk();
 
   // Waits. As many bytes as were asked for. kNotFound, kGone, kCorrupt, kIo: the peer's error, or
-  // kIo: no link, or no answer; kCorrupt: another answer than one to this; kCancelled: closed.
+  // kTimeout: no link, or no answer; kCorrupt: another answer than one to this; kCancelled: closed.
   [[nodiscard]] Result<LinkBytes> finish();
 
  private:

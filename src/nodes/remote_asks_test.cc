@@ -330,7 +330,7 @@ TEST_F(RemoteAsksTest, ALinkThatIsLostAgainAndAgainIsGivenUp) {
     if (asks < kAsksMax) peer = scene.peer(scene.one);
   }
   const auto bytes = got.get();
-  ASSERT_EQ(code_of(bytes), ErrorCode::kIo);
+  ASSERT_EQ(code_of(bytes), ErrorCode::kTimeout);
   EXPECT_TRUE(bytes.error().message().contains("lost 4 times")) << bytes.error().message();
 }
 
@@ -361,7 +361,7 @@ TEST_F(RemoteAsksTest, APeerThatNeverComesIsGivenUpAndThenNotWaitedFor) {
   const auto begun = Monotonic::now();
   for (int i = 0; i < 50; ++i) {
     const auto bytes = scene.begin().get();
-    ASSERT_EQ(code_of(bytes), ErrorCode::kIo);
+    ASSERT_EQ(code_of(bytes), ErrorCode::kTimeout);
     EXPECT_TRUE(bytes.error().message().contains("no link with rank 1 after"))
         << bytes.error().message();
   }
@@ -377,12 +377,12 @@ TEST_F(RemoteAsksTest, ALinkThatIsLostForGoodIsGivenUpAndThenNotWaitedFor) {
   std::ignore = heard_read(*peer);
   peer.reset();
   const auto bytes = got.get();
-  ASSERT_EQ(code_of(bytes), ErrorCode::kIo);
+  ASSERT_EQ(code_of(bytes), ErrorCode::kTimeout);
   EXPECT_TRUE(bytes.error().message().contains("no link with rank 1 since"))
       << bytes.error().message();
   EXPECT_TRUE(bytes.error().message().contains("closed")) << bytes.error().message();
   const auto begun = Monotonic::now();
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(code_of(scene.begin().get()), ErrorCode::kIo);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(code_of(scene.begin().get()), ErrorCode::kTimeout);
   EXPECT_LT(Monotonic::now() - begun, 15s) << "each one waited";
 }
 
@@ -390,23 +390,23 @@ TEST_F(RemoteAsksTest, ASilentPeerIsGivenUpAndNotAskedForAWhile) {
   PlayedPeers scene({.link = kLong, .answer = 500ms, .pause = 1h});
   const auto peer = scene.peer(scene.one);
   const auto bytes = scene.begin().get();
-  ASSERT_EQ(code_of(bytes), ErrorCode::kIo);
+  ASSERT_EQ(code_of(bytes), ErrorCode::kTimeout);
   EXPECT_TRUE(bytes.error().message().contains("has not answered for 500 ms"))
       << bytes.error().message();
   const auto begun = Monotonic::now();
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(code_of(scene.begin().get()), ErrorCode::kIo);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(code_of(scene.begin().get()), ErrorCode::kTimeout);
   EXPECT_LT(Monotonic::now() - begun, 10s) << "each one waited";
 }
 
 TEST_F(RemoteAsksTest, ASilentPeerIsAskedAgainOnceItAnswersOrComesAnew) {
   PlayedPeers scene({.link = kLong, .answer = 1s, .pause = 1h});
   auto peer = scene.peer(scene.one);
-  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kIo);
+  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kTimeout);
   const LinkRead late = heard_read(*peer);
   ASSERT_TRUE(peer->say_message(opened(late, 0)));
   // The late answer may not have been taken yet.
   ASSERT_TRUE(is_asked_again(scene, *peer));
-  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kIo) << "silent again";
+  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kTimeout) << "silent again";
   peer.reset();
   peer = scene.peer(scene.one);
   ASSERT_TRUE(is_asked_again(scene, *peer));
@@ -415,7 +415,7 @@ TEST_F(RemoteAsksTest, ASilentPeerIsAskedAgainOnceItAnswersOrComesAnew) {
 TEST_F(RemoteAsksTest, ASilentPeerIsAskedAgainAfterAPause) {
   PlayedPeers scene({.link = kLong, .answer = 500ms, .pause = 500ms});
   const auto peer = scene.peer(scene.one);
-  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kIo);
+  ASSERT_EQ(code_of(scene.begin().get()), ErrorCode::kTimeout);
   std::ignore = heard_read(*peer);
   ASSERT_TRUE(is_asked_again(scene, *peer));
 }

@@ -3,8 +3,8 @@
 //
 // Any thread, also for one file. Borrows the asks, which must outlive it and its files. Opening and
 // reading wait, within the bounds of remote_asks.h. kNotFound: the peer has no such file; kGone: it
-// was deleted after it was opened; kIo: the peer can't be reached or does not answer; kUnsupported:
-// all other calls and names. An error names the node, the file, and the cause.
+// was deleted after it was opened; kTimeout: the peer can't be reached or does not answer;
+// kUnsupported: all other calls and names. An error names the node, the file, and the cause.
 #pragma once
 
 #include <cstdint>

@@ -193,7 +193,7 @@ TEST_F(RemoteFilesTest, AServerThatIsGoneForGoodIsAnErrorThatSaysWhy) {
   ASSERT_TRUE(file);
   scene.serving.reset();
   const auto bytes = read_range(**file, 0, 4 * kMiB);
-  ASSERT_EQ(code_of(bytes), ErrorCode::kIo);
+  ASSERT_EQ(code_of(bytes), ErrorCode::kTimeout);
   const std::string& text = bytes.error().message();
   EXPECT_TRUE(text.contains("read rank 1 at host7: " + sealed_path() + " at 0")) << text;
   EXPECT_TRUE(text.contains("no link with rank 1 since")) << text;

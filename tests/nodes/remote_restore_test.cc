@@ -175,8 +175,8 @@ TEST_F(RemoteRestore, ANodeThatIsGoneForGoodIsPassedOver) {
   const auto gone = reading.files_of(1);
   std::vector<MendedRead> mended;
   EXPECT_TRUE(read_all({gone.get(), far_vfs.get()}, &mended));
-  EXPECT_EQ(mended.size(), 2U);
-  EXPECT_EQ(code_of(read_all({gone.get()})), ErrorCode::kIo);
+  EXPECT_EQ(mended.size(), 0U) << "its copies may be good";
+  EXPECT_EQ(code_of(read_all({gone.get()})), ErrorCode::kTimeout);
 }
 
 TEST_F(RemoteRestore, ClosingEndsIt) {
