@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/names.h"
+#include "manifest/record_file.h"
 
 namespace deepfreeze {
 namespace {
@@ -29,19 +30,24 @@ std::vector<ManifestFile> files_of_ranks(const Manifest& manifest,
   return files;
 }
 
-std::string mark_of(const AttemptName& name) {
-  return fmt::format("{}/{}", attempt_dir_name(name), kProtectedFile);
+LinkAttempt attempt_of(const AttemptName& name) {
+  return {.step = name.step, .attempt_id = name.attempt_id};
 }
 
-LinkProtected message_of(const AttemptName& name, ParityStage stage) {
-  return {.attempt = {.step = name.step, .attempt_id = name.attempt_id}, .stage = stage};
+LinkProtected message_of(const ParityConductor::Order& order) {
+  LinkProtected message{
+      .attempt = attempt_of(order.name), .stage = order.stage, .turn = order.turn};
+  if (order.last) message.last = attempt_of(*order.last);
+  return message;
 }
 
-// Without the lock: a handle may end here.
-void give_up(std::span<const std::shared_ptr<SaveHandle::State>> handles) {
-  for (const auto& handle : handles) {
-    if (handle) handle->give_up_protection("a newer checkpoint came first");
-  }
+ParityConductor::Order order_of(const LinkProtected& message) {
+  ParityConductor::Order order{.stage = message.stage,
+                               .name = {message.attempt.step, message.attempt.attempt_id},
+                               .turn = message.turn,
+                               .to = {}};
+  if (message.last) order.last = AttemptName{message.last->step, message.last->attempt_id};
+  return order;
 }
 
 }  // namespace
@@ -63,15 +69,18 @@ NodeParity::Entry* NodeParity::find(const AttemptName& name) {
   return found == entries_.end() ? nullptr : &*found;
 }
 
-const NodeParity::Entry* NodeParity::newest_committed() const {
-  const auto newest =
-      std::ranges::find(entries_.rbegin(), entries_.rend(), true, &Entry::is_committed);
-  return newest == entries_.rend() ? nullptr : &*newest;
+std::size_t NodeParity::committed_count() const {
+  return static_cast<std::size_t>(std::ranges::count(entries_, true, &Entry::is_committed));
 }
 
 void NodeParity::wake() {
   ++wakes_;
   changed_.notify_all();
+}
+
+void NodeParity::restart_pause() {
+  pause_ = kParityPauseMin;
+  repeat_at_ = Monotonic::now() + pause_;
 }
 
 void NodeParity::expect(const AttemptName& name, const std::shared_ptr<SaveHandle::State>& handle) {
@@ -83,26 +92,26 @@ void NodeParity::expect(const AttemptName& name, const std::shared_ptr<SaveHandl
 void NodeParity::forget(const AttemptName& name) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [&](const Entry& entry) { return entry.name == name; });
+  wake();  // rank 0 may have said to begin: the node has nothing to protect
 }
 
 void NodeParity::committed(const AttemptName& name) {
-  std::vector<std::shared_ptr<SaveHandle::State>> dropped;
   ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
     if (Entry* const entry = find(name)) entry->is_committed = true;
-    while (entries_.size() > kUnprotectedMax) {
-      const bool is_current = current_ && current_->name == entries_.front().name;
-      const auto oldest = entries_.begin() + (is_current ? 1 : 0);
-      dropped.push_back(oldest->handle.lock());
-      entries_.erase(oldest);
-    }
     if (conductor_) orders = conductor_->committed(name);
-    pause_ = kParityPauseMin;
+    // A rank that does not lead looks at the marks first: look().
+    while (settings_.leads && committed_count() > kUnprotectedMax) {
+      const auto oldest = std::ranges::find_if(entries_, [this](const Entry& entry) {
+        return entry.is_committed && !(current_ && current_->name == entry.name);
+      });
+      decide(AttemptName(oldest->name), false);
+    }
+    restart_pause();
     wake();
   }
   carry_out(orders);
-  give_up(dropped);
 }
 
 std::vector<AttemptName> NodeParity::held() const {
@@ -114,60 +123,74 @@ void NodeParity::carry_out(const ParityConductor::Orders& orders) {
   for (const ParityConductor::Order& order : orders) {
     for (const std::uint32_t leader : order.to) {
       if (leader == own_leader()) {
-        obey(order.name, order.stage);
+        obey(order);
       } else {
-        (void)settings_.send(leader, message_of(order.name, order.stage));
+        (void)settings_.send(leader, message_of(order));
       }
     }
   }
 }
 
 // It is sent again until rank 0 answers: tell_again().
-void NodeParity::tell_rank0(const AttemptName& name, ParityStage stage) {
+void NodeParity::tell_rank0(const AttemptName& name, ParityStage stage, std::uint64_t turn) {
   ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
-    if (conductor_) orders = conductor_->told(own_leader(), name, stage);
+    if (conductor_) orders = conductor_->told(own_leader(), name, stage, turn);
   }
   carry_out(orders);
-  if (own_leader() != rank0()) (void)settings_.send(rank0(), message_of(name, stage));
+  if (own_leader() == rank0()) return;
+  (void)settings_.send(rank0(),
+                       LinkProtected{.attempt = attempt_of(name), .stage = stage, .turn = turn});
 }
 
-// A word of rank 0.
-void NodeParity::obey(const AttemptName& name, ParityStage stage) {
+// Whether its parity is written already.
+bool NodeParity::begin(const ParityConductor::Order& order) {
+  if (order.last && order.last != protected_) decide(*order.last, true);
+  give_up_older(order.name);
+  if (protected_ == order.name) return true;
+  if (current_ && current_->name == order.name) {
+    current_->turn = order.turn;
+    current_->has_failed = false;
+    return current_->is_written;
+  }
+  current_ = Current{.name = order.name, .turn = order.turn};
+  restart_pause();
+  leave_.store(true, std::memory_order_relaxed);  // the parity that is being written
+  return false;
+}
+
+// An order of rank 0.
+void NodeParity::obey(const ParityConductor::Order& order) {
   bool has_it = false;
   {
     const std::lock_guard lock(mutex_);
-    if (stage == ParityStage::kAll) {
-      if (protected_ != name) settling_ = name;
-    } else if (protected_ == name || (current_ && current_->name == name && current_->is_written)) {
-      has_it = true;
-    } else if (current_ && current_->name == name) {
-      current_->has_failed = false;
-    } else {
-      current_ = Current{.name = name};
-      pause_ = kParityPauseMin;
-      leave_.store(true, std::memory_order_relaxed);  // whatever is being written
+    if (order.turn < turn_) return;  // a later one has overtaken it
+    turn_ = order.turn;
+    if (order.stage == ParityStage::kBegin) {
+      has_it = begin(order);
+    } else if (protected_ != order.name) {
+      decide(order.name, true);
     }
     wake();
   }
-  if (has_it) tell_rank0(name, ParityStage::kWritten);
+  if (has_it) tell_rank0(order.name, ParityStage::kWritten, order.turn);
 }
 
 void NodeParity::take(std::uint32_t rank, LinkMessage message) {
   const auto* said = std::get_if<LinkProtected>(&message);
   if (said == nullptr || !settings_.leads) return;
-  const AttemptName name{said->attempt.step, said->attempt.attempt_id};
-  const bool is_order = said->stage == ParityStage::kBegin || said->stage == ParityStage::kAll;
+  const ParityConductor::Order word = order_of(*said);
+  const bool is_order = word.stage == ParityStage::kBegin || word.stage == ParityStage::kAll;
   if (is_order) {
-    if (rank == rank0()) obey(name, said->stage);
+    if (rank == rank0()) obey(word);
     return;
   }
   ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
     if (!conductor_) return;
-    orders = conductor_->told(rank, name, said->stage);
+    orders = conductor_->told(rank, word.name, word.stage, word.turn);
     wake();
   }
   carry_out(orders);
@@ -178,7 +201,7 @@ void NodeParity::note(const LinkState& state) {
   const std::lock_guard lock(mutex_);
   if (state.is_up) {
     lost_.erase(state.rank);
-    pause_ = kParityPauseMin;
+    restart_pause();
   } else {
     lost_.emplace(state.rank, Monotonic::now());
   }
@@ -188,65 +211,61 @@ void NodeParity::note(const LinkState& state) {
 void NodeParity::work() {
   step_aside();
   while (!stop_.load(std::memory_order_relaxed)) {
-    std::uint64_t wakes = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      wakes = wakes_;
-    }
-    bool did_something = false;
     try {
-      did_something = step();
+      std::uint64_t wakes = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        wakes = wakes_;
+      }
+      if (!step()) pause(wakes);
     } catch (const std::exception& cause) {  // memory is refused: it is tried again
       log_warning(fmt::format("protect: {}", cause.what()));
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kParityPauseMin);
     }
-    if (!did_something) pause(wakes);
   }
 }
 
 // Whether time alone may bring something to do.
 bool NodeParity::is_waiting() const {
-  if (!settings_.leads) return newest_committed() != nullptr;
-  return current_.has_value() || (conductor_ && conductor_->current());
+  if (!settings_.leads) return committed_count() > 0;
+  return current_ || !verdicts_.empty() || (conductor_ && conductor_->current());
 }
 
-// Until there is something new since `wakes` was read, or a message is to be sent again.
+// Until there is something new since `wakes` was read, or a message is to be sent again. News must
+// not put off the second for ever.
 void NodeParity::pause(std::uint64_t wakes) {
   {
     std::unique_lock lock(mutex_);
     const auto is_woken = [&] { return wakes_ != wakes; };
     if (!is_waiting()) return changed_.wait(lock, is_woken);
-    if (changed_.wait_for(lock, pause_, is_woken)) return;
+    if (changed_.wait_until(lock, repeat_at_, is_woken) && Monotonic::now() < repeat_at_) return;
     pause_ = std::min(2 * pause_, settings_.leads ? kParityPauseMax : kMarkPauseMax);
+    repeat_at_ = Monotonic::now() + pause_;
   }
   tell_again();
 }
 
 // Any message may have been lost, or refused because too many waited.
 void NodeParity::tell_again() {
-  std::optional<AttemptName> written;
+  std::optional<Current> written;
   ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
-    if (current_ && current_->is_written) written = current_->name;
+    if (current_ && current_->is_written) written = current_;
     if (conductor_) orders = conductor_->again();
   }
-  if (written) tell_rank0(*written, ParityStage::kWritten);
+  if (written) tell_rank0(written->name, ParityStage::kWritten, written->turn);
   carry_out(orders);
 }
 
 // One piece of work. False: there is none, or it failed.
 bool NodeParity::step() {
-  if (const auto name = settings_.leads ? to_settle() : marked()) {
-    settle(*name);
-    return true;
-  }
+  if (!settings_.leads) return look(false);
+  const auto verdict = next_verdict();
+  if (verdict && settle(*verdict)) return true;
   const auto name = to_write();
   return name && try_write(*name);
-}
-
-std::optional<AttemptName> NodeParity::to_settle() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(settling_, std::nullopt);
 }
 
 // Rank 0 commits before the others do: its word may come first.
@@ -260,31 +279,20 @@ std::optional<AttemptName> NodeParity::to_write() {
   return current_->name;
 }
 
-// For a rank that does not lead: the newest that its leader has marked, if somebody waits for one.
-std::optional<AttemptName> NodeParity::marked() const {
-  std::vector<AttemptName> names;                        // newest first
-  std::vector<std::shared_ptr<SaveHandle::State>> held;  // until the lock is given back
-  bool is_wanted = false;
+bool NodeParity::try_write(const AttemptName& name) {
+  Status written;
+  try {
+    written = write(name);
+  } catch (const std::exception& cause) {
+    written = fail(ErrorCode::kNoSpace, fmt::format("memory: {}", cause.what()));
+  }
+  if (!note_written(name, written)) return true;  // another one is wanted by now
+  std::uint64_t turn = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const Entry& entry : std::views::reverse(entries_)) {
-      if (!entry.is_committed) continue;
-      names.push_back(entry.name);
-      held.push_back(entry.handle.lock());
-      is_wanted = is_wanted || (held.back() && held.back()->is_protection_wanted());
-    }
+    if (current_) turn = current_->turn;
   }
-  if (!is_wanted) return std::nullopt;
-  const auto found = std::ranges::find_if(names, [this](const AttemptName& name) {
-    return near().open_read(mark_of(name), Access::kBuffered).has_value();
-  });
-  return found == names.end() ? std::nullopt : std::optional(*found);
-}
-
-bool NodeParity::try_write(const AttemptName& name) {
-  const Status written = write(name);
-  if (!note_written(name, written)) return true;  // another one is wanted by now
-  tell_rank0(name, written ? ParityStage::kWritten : ParityStage::kFailed);
+  tell_rank0(name, written ? ParityStage::kWritten : ParityStage::kFailed, turn);
   return written.has_value();
 }
 
@@ -317,6 +325,7 @@ bool NodeParity::note_written(const AttemptName& name, const Status& written) {
     if (!current_ || current_->name != name || stop_.load(std::memory_order_relaxed)) return false;
     current_->is_written = written.has_value();
     current_->has_failed = !written;
+    if (!written && written.error().code() == ErrorCode::kCancelled) return true;  // at the end
     is_new = !std::exchange(is_told_, !written) && !written;
   }
   if (is_new) {
@@ -328,32 +337,6 @@ bool NodeParity::note_written(const AttemptName& name, const Status& written) {
   return true;
 }
 
-// The mark is for the other ranks of this node, for collectors, and for the next process.
-void NodeParity::settle(const AttemptName& name) {
-  if (settings_.leads) {
-    const auto mark = near().create(mark_of(name), Access::kBuffered);
-    if (mark) (void)(*mark)->close();
-  }
-  std::shared_ptr<SaveHandle::State> handle;
-  std::vector<std::shared_ptr<SaveHandle::State>> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    protected_ = name;
-    if (current_ && current_->name == name) current_.reset();
-    const auto settled = std::ranges::find(entries_, name, &Entry::name);
-    if (settled != entries_.end()) {
-      handle = settled->handle.lock();
-      for (const Entry& older : std::ranges::subrange(entries_.begin(), settled)) {
-        dropped.push_back(older.handle.lock());
-      }
-      entries_.erase(entries_.begin(), settled + 1);
-    }
-    changed_.notify_all();
-  }
-  if (handle) handle->protect();
-  give_up(dropped);
-}
-
 bool NodeParity::is_gone(std::uint32_t leader) const {
   const auto lost = lost_.find(leader);
   return lost != lost_.end() && Monotonic::now() - lost->second >= kParityLinkMax;
@@ -361,7 +344,9 @@ bool NodeParity::is_gone(std::uint32_t leader) const {
 
 // Others wait for rank 0's word, and rank 0 for those leaders that may still have one.
 bool NodeParity::is_drained() const {
-  if (!settings_.leads || newest_committed() == nullptr) return true;
+  if (!settings_.leads) return true;
+  if (!verdicts_.empty()) return is_mark_told_;
+  if (committed_count() == 0) return true;
   if (!conductor_) return is_gone(rank0());
   return conductor_->current() && std::ranges::all_of(conductor_->awaited(), [this](auto leader) {
            return leader != own_leader() && is_gone(leader);
@@ -370,7 +355,11 @@ bool NodeParity::is_drained() const {
 
 void NodeParity::drain(std::chrono::milliseconds patience) {
   const auto until = Monotonic::now() + patience;
-  if (settings_.leads) tell_again();  // a last try counts
+  try {
+    if (settings_.leads) tell_again();  // a last try counts
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("protect: {}", cause.what()));
+  }
   std::unique_lock lock(mutex_);
   wake();
   while (!is_drained() && Monotonic::now() < until) {
@@ -388,14 +377,20 @@ void NodeParity::stop() {
     wake();
   }
   thread_.clear();  // joins
+  try {
+    if (!settings_.leads) (void)look(true);
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("protect: {}", cause.what()));
+  }
+  std::vector<Verdict> unmarked;
   std::vector<Entry> left;
   {
     const std::lock_guard lock(mutex_);
+    std::swap(unmarked, verdicts_);
     std::swap(left, entries_);
   }
-  for (const Entry& entry : left) {
-    if (const auto handle = entry.handle.lock()) handle->give_up_protection("the run was closed");
-  }
+  for (const Verdict& one : unmarked) tell(one.handle, one.is_protected, kOvertaken);
+  for (const Entry& entry : left) tell(entry.handle, false, "the run was closed");
   if (settings_.leads && !left.empty() && left.back().is_committed) {
     log_warning(fmt::format("close: step {} is not protected by parity", left.back().name.step));
   }

@@ -28,7 +28,7 @@
 
 namespace deepfreeze {
 
-// So many saves may wait for protection; then the oldest gets none.
+// So many committed saves may wait for protection; then the oldest gets none.
 inline constexpr std::size_t kUnprotectedMax = 8;
 // Until a message is sent again, or a rank that does not lead looks for the mark again; it grows.
 inline constexpr std::chrono::milliseconds kParityPauseMin{20};
@@ -69,11 +69,11 @@ class NodeParity final : public LinkTaker {
   void committed(const AttemptName& name);
 
   // Attempts that may not be deleted on this node now, beside those that retention keeps because
-  // they have parity: that of which it is about to be written.
+  // they have parity: the one whose parity is about to be written.
   [[nodiscard]] std::vector<AttemptName> held() const;
 
-  // Waits until the newest checkpoint is protected, or can't be: the missing nodes have no link, or
-  // have failed. At most so long.
+  // Waits until the newest checkpoint that is committed here is protected, or can't be: the missing
+  // nodes have no link, or have failed. At most so long; a rank that does not lead does not wait.
   void drain(std::chrono::milliseconds patience);
   // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
   // newest checkpoint is not protected.
@@ -90,34 +90,53 @@ class NodeParity final : public LinkTaker {
     std::weak_ptr<SaveHandle::State> handle;
     bool is_committed = false;
   };
-  // That rank 0 wants to be protected.
+  // The checkpoint that rank 0 wants to be protected.
   struct Current {
     AttemptName name;
+    std::uint64_t turn = 0;
     bool is_written = false;
     bool has_failed = false;  // until rank 0 says again to begin
+  };
+  // The end of a checkpoint's protection, which its directory gets before its handle.
+  static constexpr std::string_view kOvertaken = "a newer checkpoint came first";
+  struct Verdict {
+    AttemptName name;
+    std::weak_ptr<SaveHandle::State> handle;
+    bool is_protected = false;
   };
 
   void work();
   void pause(std::uint64_t wakes);
   [[nodiscard]] bool step();
-  [[nodiscard]] std::optional<AttemptName> to_settle();
+  [[nodiscard]] std::optional<Verdict> next_verdict() const;
+  [[nodiscard]] bool settle(const Verdict& verdict);
+  [[nodiscard]] Status mark(const Verdict& verdict);
   [[nodiscard]] std::optional<AttemptName> to_write();
-  [[nodiscard]] std::optional<AttemptName> marked() const;
   [[nodiscard]] bool try_write(const AttemptName& name);
   [[nodiscard]] Status write(const AttemptName& name);
   [[nodiscard]] bool note_written(const AttemptName& name, const Status& written);
-  void settle(const AttemptName& name);
   void tell_again();
+  // Without the lock: a handle may end here.
+  static void tell(const std::weak_ptr<SaveHandle::State>& handle, bool is_protected,
+                   std::string_view why_not);
+  // For a rank that does not lead.
+  [[nodiscard]] bool look(bool is_last);
+  [[nodiscard]] std::optional<bool> verdict_of(const AttemptName& name) const;
   // Messages go out without the lock.
-  void tell_rank0(const AttemptName& name, ParityStage stage);
+  void tell_rank0(const AttemptName& name, ParityStage stage, std::uint64_t turn);
   void carry_out(const ParityConductor::Orders& orders);
-  void obey(const AttemptName& name, ParityStage stage);
+  void obey(const ParityConductor::Order& order);
   // With the lock held.
+  [[nodiscard]] bool begin(const ParityConductor::Order& order);
+  void decide(const AttemptName& name, bool is_protected);
+  void note_settled(const Verdict& verdict);
+  void give_up_older(const AttemptName& name);
   [[nodiscard]] bool is_drained() const;
   [[nodiscard]] bool is_gone(std::uint32_t leader) const;
   [[nodiscard]] bool is_waiting() const;
-  [[nodiscard]] const Entry* newest_committed() const;
+  [[nodiscard]] std::size_t committed_count() const;
   [[nodiscard]] Entry* find(const AttemptName& name);
+  void restart_pause();
   void wake();
 
   [[nodiscard]] Vfs& near() const { return *settings_.group[settings_.own].files; }
@@ -136,12 +155,15 @@ class NodeParity final : public LinkTaker {
   std::optional<ParityConductor> conductor_;  // of rank 0
   std::vector<Entry> entries_;                // oldest first
   std::optional<Current> current_;
-  std::optional<AttemptName> settling_;                  // protected by all; to be noted here
-  std::optional<AttemptName> protected_;                 // the newest, of this process
+  std::uint64_t turn_ = 0;                // of the latest order that was heard
+  std::vector<Verdict> verdicts_;         // oldest first
+  std::optional<AttemptName> protected_;  // the newest checkpoint of this process that is
   std::map<std::uint32_t, Monotonic::time_point> lost_;  // since when a rank has no link
-  std::uint64_t wakes_ = 0;                              // there may be something to do
+  std::uint64_t wakes_ = 0;  // counts the times at which the thread got something to do
   std::chrono::milliseconds pause_ = kParityPauseMin;
-  bool is_told_ = false;  // the user, of the present failure
+  Monotonic::time_point repeat_at_ = {};  // at the end of the pause, whatever comes in between
+  bool is_told_ = false;                  // the user, of the present failure to write parity
+  bool is_mark_told_ = false;             // and of that to mark a checkpoint
 
   std::vector<std::jthread> thread_;  // one, until stop()
 };

@@ -25,12 +25,27 @@ ParityConductor::Orders ParityConductor::committed(const AttemptName& name) {
 }
 
 ParityConductor::Orders ParityConductor::told(std::uint32_t leader, const AttemptName& name,
-                                              ParityStage stage) {
-  if (name == last_) return {{.stage = ParityStage::kAll, .name = name, .to = {leader}}};
-  if (name != current_ || std::ranges::find(leaders_, leader) == leaders_.end()) return {};
-  if (stage == ParityStage::kWritten) written_.insert(leader);
-  if (stage == ParityStage::kFailed) failed_.insert(leader);
+                                              ParityStage stage, std::uint64_t turn) {
+  if (std::ranges::find(leaders_, leader) == leaders_.end()) return {};
+  if (name == last_) {
+    return {{.stage = ParityStage::kAll, .name = name, .turn = turn_, .to = {leader}}};
+  }
+  if (name != current_) return {};
+  if (stage == ParityStage::kWritten) {
+    written_.insert(leader);
+    failed_.erase(leader);
+  } else if (turn == turn_ && !written_.contains(leader)) {
+    failed_.insert(leader);
+  }
   return next();
+}
+
+ParityConductor::Order ParityConductor::begin(std::vector<std::uint32_t> to) {
+  return {.stage = ParityStage::kBegin,
+          .name = *current_,
+          .turn = ++turn_,
+          .last = last_,
+          .to = std::move(to)};
 }
 
 // One that a node fails to write gives way to a newer one.
@@ -38,13 +53,13 @@ ParityConductor::Orders ParityConductor::next() {
   Orders orders;
   if (current_ && not_written().empty()) {
     last_ = std::exchange(current_, std::nullopt);
-    orders.push_back({.stage = ParityStage::kAll, .name = *last_, .to = leaders_});
+    orders.push_back({.stage = ParityStage::kAll, .name = *last_, .turn = ++turn_, .to = leaders_});
   }
   if (newest_ && (!current_ || !failed_.empty())) {
     current_ = std::exchange(newest_, std::nullopt);
     written_.clear();
     failed_.clear();
-    orders.push_back({.stage = ParityStage::kBegin, .name = *current_, .to = leaders_});
+    orders.push_back(begin(leaders_));
   }
   return orders;
 }
@@ -52,7 +67,7 @@ ParityConductor::Orders ParityConductor::next() {
 ParityConductor::Orders ParityConductor::again() {
   if (!current_) return {};
   failed_.clear();
-  return {{.stage = ParityStage::kBegin, .name = *current_, .to = not_written()}};
+  return {begin(not_written())};
 }
 
 }  // namespace deepfreeze

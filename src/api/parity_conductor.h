@@ -18,6 +18,10 @@ class ParityConductor {
   struct Order {
     ParityStage stage = ParityStage::kBegin;
     AttemptName name;
+    // Each decision has a greater one. A leader that has heard a later order drops this one,
+    // because messages of several threads overtake each other.
+    std::uint64_t turn = 0;
+    std::optional<AttemptName> last = {};  // of an order to begin: the newest protected checkpoint
     std::vector<std::uint32_t> to;
     bool operator==(const Order&) const = default;
   };
@@ -28,8 +32,10 @@ class ParityConductor {
 
   // Rank 0 has committed it: it is newer than all before it.
   [[nodiscard]] Orders committed(const AttemptName& name);
-  // A leader's word about its own parity. One that has not heard the end gets it again.
-  [[nodiscard]] Orders told(std::uint32_t leader, const AttemptName& name, ParityStage stage);
+  // A leader's word about its own parity, kWritten or kFailed. One that has not heard that all have
+  // it is told again. A failure counts only if it answers the latest order.
+  [[nodiscard]] Orders told(std::uint32_t leader, const AttemptName& name, ParityStage stage,
+                            std::uint64_t turn);
   // Messages may have been lost, and causes of failures may be gone: those that have not written
   // their parity are told to begin.
   [[nodiscard]] Orders again();
@@ -40,14 +46,16 @@ class ParityConductor {
 
  private:
   [[nodiscard]] Orders next();
+  [[nodiscard]] Order begin(std::vector<std::uint32_t> to);
   [[nodiscard]] std::vector<std::uint32_t> not_written() const;
 
   const std::vector<std::uint32_t> leaders_;
-  std::optional<AttemptName> newest_;  // that was not begun
+  std::optional<AttemptName> newest_;  // the newest checkpoint, until it is begun
   std::optional<AttemptName> current_;
-  std::optional<AttemptName> last_;  // that all have
-  std::set<std::uint32_t> written_;  // of the current one, as the next
-  std::set<std::uint32_t> failed_;
+  std::optional<AttemptName> last_;  // the newest checkpoint of which all nodes have parity
+  std::set<std::uint32_t> written_;  // leaders that have written their parity of current_
+  std::set<std::uint32_t> failed_;   // leaders that could not
+  std::uint64_t turn_ = 0;
 };
 
 }  // namespace deepfreeze

@@ -144,13 +144,18 @@ bool take(MessageReader& from, LinkError& error) {
 
 void put(MessageWriter& to, const LinkProtected& told) {
   put(to, told.attempt);
-  to.number(static_cast<std::uint8_t>(told.stage));
+  to.number(static_cast<std::uint8_t>(told.stage)).number(told.turn);
+  to.number(static_cast<std::uint8_t>(told.last ? 1 : 0));
+  if (told.last) put(to, *told.last);
 }
 bool take(MessageReader& from, LinkProtected& told) {
   take(from, told.attempt);
   const auto stage = from.number<std::uint8_t>();
   told.stage = static_cast<ParityStage>(stage);
-  return stage <= static_cast<std::uint8_t>(ParityStage::kAll);
+  told.turn = from.number<std::uint64_t>();
+  const auto has_last = from.number<std::uint8_t>();
+  if (has_last == 1) take(from, told.last.emplace());
+  return stage <= static_cast<std::uint8_t>(ParityStage::kAll) && has_last <= 1;
 }
 
 void put(MessageWriter& /*to*/, const LinkPing& /*ping*/) {}

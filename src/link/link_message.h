@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -93,6 +94,11 @@ enum class ParityStage : std::uint8_t { kBegin, kWritten, kFailed, kAll };
 struct LinkProtected {
   LinkAttempt attempt;
   ParityStage stage = ParityStage::kBegin;
+  // Counts rank 0's decisions: an order of an earlier turn than one that was heard is void. In an
+  // answer, the turn of the order that it answers.
+  std::uint64_t turn = 0;
+  // In an order to begin: the newest attempt that all nodes have protected.
+  std::optional<LinkAttempt> last = {};
 };
 
 // The order is that of their numbers on the wire, from 1.

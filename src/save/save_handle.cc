@@ -259,6 +259,7 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
 
 SaveStatus SaveHandle::status() const {
   const std::lock_guard lock(state_->mutex);
+  state_->wants_protection = true;
   if (state_->session) note(state_->session->times(), state_->status);
   return state_->status;
 }

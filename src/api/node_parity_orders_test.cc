@@ -1,0 +1,400 @@
+// One leader, and one rank beside it, whose peers are the test: their orders, answers and disks.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <new>
+#include <thread>
+
+#include "api/node_parity.h"
+#include "manifest/record_file.h"
+#include "protect/protect_fixture.h"
+#include "storage/vfs_name.h"
+#include "support/code_of.h"
+#include "support/passing_vfs.h"
+
+namespace deepfreeze::node_parity_orders_test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSoon{20'000};  // hangs are failures
+
+// The disk of this node, with what a test does to it.
+class OwnDisk final : public PassingVfs {
+ public:
+  struct Acts {
+    std::function<Status(std::string_view name)> at_create = {};
+    std::function<void(std::string_view to)> at_rename = {};
+  };
+  OwnDisk(Vfs& disk, std::shared_ptr<Acts> acts) : PassingVfs(disk), acts_(std::move(acts)) {}
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    if (acts_->at_create) {
+      if (const Status act = acts_->at_create(name); !act) return std::unexpected(act.error());
+    }
+    return PassingVfs::create(name, access);
+  }
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    if (acts_->at_rename) acts_->at_rename(to);
+    return PassingVfs::rename_no_replace(from, to);
+  }
+
+ private:
+  const std::shared_ptr<Acts> acts_;
+};
+
+struct Sent {
+  std::uint32_t to = 0;
+  LinkProtected message;
+};
+
+AttemptName name_of(std::uint64_t step) { return {.step = step, .attempt_id = step}; }
+LinkAttempt attempt_of(std::uint64_t step) { return {.step = step, .attempt_id = step}; }
+
+class NodeParityOrders : public testing::Test {
+ protected:
+  // Ranks 0, 1 and 2 lead; `own` is 0 or 1, whose group they are. Rank 3 is on node 1.
+  void start(std::size_t own, bool leads = true) {
+    NodeParity::Settings settings{.parity = {.data = 1, .parity = 1}};
+    for (std::uint32_t node = 0; node < 2; ++node) {
+      std::vector<std::uint32_t> ranks = {node};
+      if (node == 1) ranks.push_back(3);
+      auto files = std::make_unique<OwnDisk>(
+          disks_[node], node == own ? acts_ : std::make_shared<OwnDisk::Acts>());
+      settings.group.push_back({.node = node, .ranks = ranks, .files = std::move(files)});
+    }
+    own_ = own;
+    settings.own = own;
+    settings.leaders = {0, 1, 2};
+    settings.leads = leads;
+    settings.send = [this](std::uint32_t rank, const LinkMessage& message) {
+      const std::lock_guard lock(mutex_);
+      sent_.push_back({rank, std::get<LinkProtected>(message)});
+      changed_.notify_all();
+      return Status();
+    };
+    auto started = NodeParity::start(std::move(settings));
+    ASSERT_TRUE(started) << started.error().message();
+    parity_ = *std::move(started);
+  }
+  ~NodeParityOrders() override {
+    if (parity_) parity_->stop();
+  }
+
+  // A checkpoint of both nodes.
+  void plant(std::uint64_t step) {
+    Manifest manifest;
+    manifest.run_id = "0123456789abcdef";
+    manifest.point = {.generation = 1, .step = step, .save_index = step, .attempt_id = step};
+    manifest.world_size = 2;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      const PartName part{.rank = rank, .world_size = 2};
+      const std::string data = random_text(random_, 70'000);
+      const std::string text = sealed_part({.run_id = manifest.run_id,
+                                            .attempt_id = step,
+                                            .generation = 1,
+                                            .step = step,
+                                            .save_index = step,
+                                            .part = part},
+                                           data);
+      const auto header = std::as_bytes(std::span(text)).first(text.size() - data.size());
+      manifest.files.push_back({.name = sealed_file_name(part),
+                                .bytes = text.size(),
+                                .header_crc = checked_header_crc(header).value()});
+      disks_[rank].plant(path(step, sealed_file_name(part)), text);
+    }
+    const auto text = encode_manifest(manifest);
+    for (SimDisk& disk : disks_) disk.plant(path(step, kManifestFile), text);
+  }
+  static std::string path(std::uint64_t step, std::string_view file) {
+    return attempt_dir_name(name_of(step)) + "/" + std::string(file);
+  }
+  bool has(std::uint64_t step, std::string_view file) {
+    return disks_[own_].contents(path(step, file)).has_value();
+  }
+
+  SaveHandle expect(std::uint64_t step) {
+    auto state = make_handle_state(step);
+    state->reach(Level::kLocal);
+    parity_->expect(name_of(step), state);
+    return SaveHandle(std::move(state));
+  }
+  SaveHandle commit(std::uint64_t step) {
+    plant(step);
+    SaveHandle handle = expect(step);
+    parity_->committed(name_of(step));
+    return handle;
+  }
+  void say(std::uint32_t from, ParityStage stage, std::uint64_t step, std::uint64_t turn,
+           std::optional<std::uint64_t> last = {}) {
+    LinkProtected message{.attempt = attempt_of(step), .stage = stage, .turn = turn};
+    if (last) message.last = attempt_of(*last);
+    parity_->take(from, message);
+  }
+  // The next message of that stage; all before it are dropped.
+  std::optional<Sent> next(ParityStage stage, milliseconds timeout = kSoon) {
+    const auto until = Monotonic::now() + timeout;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      while (!sent_.empty()) {
+        const Sent first = sent_.front();
+        sent_.pop_front();
+        if (first.message.stage == stage) return first;
+      }
+      if (changed_.wait_until(lock, until) == std::cv_status::timeout) return std::nullopt;
+    }
+  }
+  std::size_t count(ParityStage stage, std::uint32_t to) {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::ranges::count_if(
+        sent_, [&](const Sent& one) { return one.message.stage == stage && one.to == to; }));
+  }
+
+  std::mt19937_64 random_{7};
+  std::array<SimDisk, 2> disks_;
+  std::shared_ptr<OwnDisk::Acts> acts_ = std::make_shared<OwnDisk::Acts>();
+  std::size_t own_ = 0;
+  std::unique_ptr<NodeParity> parity_;  // its files must be gone before the disks
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Sent> sent_;
+};
+
+TEST_F(NodeParityOrders, ALeaderWritesAndAnswers) {
+  start(1);
+  const SaveHandle handle = commit(5);
+  say(0, ParityStage::kBegin, 5, 4);
+  const auto answer = next(ParityStage::kWritten);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->to, 0U);
+  EXPECT_EQ(answer->message.turn, 4U);
+  EXPECT_TRUE(has(5, parity_file_name(1, 3)));
+  EXPECT_FALSE(has(5, kProtectedFile));
+  say(0, ParityStage::kAll, 5, 5);
+  EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
+  EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_EQ(parity_->held().size(), 0U);
+}
+
+// Only rank 0 gives orders.
+TEST_F(NodeParityOrders, OrdersOfOthersAreNone) {
+  start(1);
+  (void)commit(5);
+  say(2, ParityStage::kBegin, 5, 4);
+  say(2, ParityStage::kAll, 5, 5);
+  EXPECT_EQ(parity_->held().size(), 0U);
+  EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(50)));
+  EXPECT_FALSE(has(5, kProtectedFile));
+}
+
+TEST_F(NodeParityOrders, TheOneThatIsBegunIsHeld) {
+  start(1);
+  plant(5);
+  const SaveHandle handle = expect(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  EXPECT_EQ(parity_->held(), std::vector<AttemptName>{name_of(5)});
+  EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(100))) << "it is not committed here";
+  parity_->committed(name_of(5));
+  EXPECT_TRUE(next(ParityStage::kWritten));
+}
+
+TEST_F(NodeParityOrders, AnOrderThatALaterOneHasOvertakenIsDropped) {
+  start(1);
+  (void)commit(5);
+  (void)commit(6);
+  say(0, ParityStage::kBegin, 6, 7);
+  say(0, ParityStage::kBegin, 5, 6);
+  say(0, ParityStage::kAll, 5, 5);
+  EXPECT_EQ(parity_->held(), std::vector<AttemptName>{name_of(6)});
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_FALSE(has(5, kProtectedFile));
+}
+
+// The order to begin with step 6 says that all have 5: the message that said so was lost.
+TEST_F(NodeParityOrders, ALostEndIsHeardWithTheNextBeginning) {
+  start(1);
+  const SaveHandle five = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  (void)commit(6);
+  say(0, ParityStage::kBegin, 6, 3, 5);
+  EXPECT_TRUE(five.wait(Level::kProtected, kSoon));
+  EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_FALSE(has(5, kUnprotectedFile));
+}
+
+// Without it, disks would fill, and a caller that waits would wait for the next protected one.
+TEST_F(NodeParityOrders, OneThatIsGivenUpIsMarkedAndToldAtOnce) {
+  start(1);
+  const SaveHandle four = commit(4);
+  const SaveHandle five = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  EXPECT_EQ(code_of(four.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  const SaveHandle six = commit(6);
+  say(0, ParityStage::kBegin, 6, 2);
+  EXPECT_EQ(code_of(five.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  for (const std::uint64_t step : {4U, 5U}) EXPECT_TRUE(has(step, kUnprotectedFile)) << step;
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_FALSE(has(6, kUnprotectedFile));
+  EXPECT_EQ(code_of(six.wait(Level::kProtected, milliseconds(1))), ErrorCode::kTimeout);
+}
+
+// Rank 1 answers all the time, and must not put off the order to rank 2.
+TEST_F(NodeParityOrders, RepeatsComeInTimeWhateverOthersSay) {
+  start(0);
+  (void)commit(5);
+  ASSERT_TRUE(next(ParityStage::kBegin));
+  const auto until = Monotonic::now() + milliseconds(1'500);
+  while (Monotonic::now() < until) {
+    say(1, ParityStage::kWritten, 5, 1);
+    std::this_thread::sleep_for(milliseconds(3));
+  }
+  EXPECT_GE(count(ParityStage::kBegin, 2), 4U);
+}
+
+// They come less and less often.
+TEST_F(NodeParityOrders, RepeatsBecomeRare) {
+  start(0);
+  (void)commit(5);
+  std::this_thread::sleep_for(milliseconds(1'500));
+  EXPECT_LE(count(ParityStage::kBegin, 2), 9U);
+}
+
+TEST_F(NodeParityOrders, AMarkThatCanNotBeMadeIsMadeLater) {
+  std::atomic<int> refusals{3};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (!name.ends_with(kProtectedFile) || refusals.fetch_sub(1) <= 0) return {};
+    return fail(ErrorCode::kNoSpace, "no space");
+  };
+  start(1);
+  const SaveHandle handle = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 5, 2);
+  EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
+  EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_LE(refusals, 0);
+}
+
+// A user's own hand.
+TEST_F(NodeParityOrders, ACheckpointThatIsGoneIsNotProtected) {
+  start(1);
+  const SaveHandle handle = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  const auto entries = disks_[1].list(attempt_dir_name(name_of(5)));
+  for (const DirEntry& entry : *entries) {
+    ASSERT_TRUE(disks_[1].remove_file(path(5, entry.name)));
+  }
+  ASSERT_TRUE(disks_[1].remove_dir(attempt_dir_name(name_of(5))));
+  say(0, ParityStage::kAll, 5, 2);
+  EXPECT_EQ(code_of(handle.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+}
+
+// A collector was faster.
+TEST_F(NodeParityOrders, ParityOfACheckpointThatIsDeletedMeanwhileIsNone) {
+  acts_->at_rename = [&](std::string_view to) {
+    if (is_parity_file_name(split_vfs_name(to).leaf)) {
+      EXPECT_TRUE(disks_[1].remove_file(path(5, kManifestFile)));
+    }
+  };
+  start(1);
+  (void)commit(5);
+  say(0, ParityStage::kBegin, 5, 9);
+  const auto answer = next(ParityStage::kFailed);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->message.turn, 9U);
+}
+
+TEST_F(NodeParityOrders, RefusedMemoryIsAFailure) {
+  std::atomic<bool> refuses{true};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (refuses.exchange(false)) throw std::bad_alloc();
+    (void)name;
+    return {};
+  };
+  start(1);
+  (void)commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kFailed));
+  say(0, ParityStage::kBegin, 5, 2);
+  EXPECT_TRUE(next(ParityStage::kWritten));
+}
+
+TEST_F(NodeParityOrders, ClosingDoesNotWaitForRankZeroIfThatIsGone) {
+  start(1);
+  (void)commit(5);
+  parity_->note({.rank = 0, .is_up = false});
+  const auto began = Monotonic::now();
+  parity_->drain(milliseconds(60'000));
+  EXPECT_LT(Monotonic::now() - began, milliseconds(30'000));
+  EXPECT_GE(Monotonic::now() - began, kParityLinkMax);
+}
+
+TEST_F(NodeParityOrders, ClosingWaitsForAnOrder) {
+  start(1);
+  const SaveHandle handle = commit(5);
+  parity_->note({.rank = 0, .is_up = false});
+  parity_->note({.rank = 0, .is_up = true});
+  parity_->drain(kParityLinkMax + milliseconds(500));  // rank 0 is there, and says nothing
+  EXPECT_EQ(code_of(handle.wait(Level::kProtected, milliseconds(0))), ErrorCode::kTimeout);
+  say(0, ParityStage::kBegin, 5, 1);
+  std::jthread rank0([&] {
+    if (next(ParityStage::kWritten)) say(0, ParityStage::kAll, 5, 2);
+  });
+  parity_->drain(kSoon);
+  EXPECT_TRUE(has(5, kProtectedFile));
+}
+
+// The tests that follow are about rank 3, which sees what the leader of its node has written.
+TEST_F(NodeParityOrders, ARankThatDoesNotLeadReadsTheMarks) {
+  start(1, false);
+  const SaveHandle four = commit(4);
+  const SaveHandle five = commit(5);
+  EXPECT_EQ(code_of(five.wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+  disks_[1].plant(path(4, kUnprotectedFile), "");
+  disks_[1].plant(path(5, kProtectedFile), "");
+  EXPECT_TRUE(five.wait(Level::kProtected, kSoon));
+  EXPECT_EQ(code_of(four.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+}
+
+TEST_F(NodeParityOrders, ItLooksBeforeItGivesUp) {
+  start(1, false);
+  std::vector<SaveHandle> handles;
+  for (std::uint64_t step = 1; step <= 2 * kUnprotectedMax; ++step) {
+    plant(step);
+    disks_[1].plant(path(step, kProtectedFile), "");
+    handles.push_back(expect(step));
+    parity_->committed(name_of(step));
+  }
+  parity_->stop();
+  for (const SaveHandle& handle : handles) EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
+}
+
+TEST_F(NodeParityOrders, ItAsksNobodyAboutStepsThatAreTooOld) {
+  start(1, false);
+  std::vector<SaveHandle> handles;
+  for (std::uint64_t step = 1; step <= kUnprotectedMax + 1; ++step) handles.push_back(commit(step));
+  EXPECT_EQ(code_of(handles.front().wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(handles[1].wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+}
+
+// Without a wait: a status alone.
+TEST_F(NodeParityOrders, ItsStatusComesToKnow) {
+  start(1, false);
+  const SaveHandle handle = commit(5);
+  disks_[1].plant(path(5, kProtectedFile), "");
+  const auto until = Monotonic::now() + kSoon;
+  while (!handle.status().is_protected && Monotonic::now() < until) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_TRUE(handle.status().is_protected);
+}
+
+}  // namespace
+}  // namespace deepfreeze::node_parity_orders_test

@@ -1,0 +1,126 @@
+// NodeParity's verdicts: how the protection of each checkpoint ended. A leader writes them into the
+// checkpoints' directories, and the other ranks of its node read them there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "api/node_parity.h"
+#include "base/log.h"
+#include "format/names.h"
+#include "manifest/record_file.h"
+
+namespace deepfreeze {
+
+void NodeParity::tell(const std::weak_ptr<SaveHandle::State>& handle, bool is_protected,
+                      std::string_view why_not) {
+  const auto held = handle.lock();
+  if (!held) return;
+  is_protected ? held->protect() : held->give_up_protection(why_not);
+}
+
+// The thread writes it into the checkpoint's directory, and tells the handle.
+void NodeParity::decide(const AttemptName& name, bool is_protected) {
+  const auto known = std::ranges::find(verdicts_, name, &Verdict::name);
+  if (known != verdicts_.end()) {
+    known->is_protected = known->is_protected || is_protected;
+    return;
+  }
+  Verdict verdict{.name = name, .handle = {}, .is_protected = is_protected};
+  if (const Entry* const entry = find(name)) verdict.handle = entry->handle;
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.name == name; });
+  verdicts_.push_back(std::move(verdict));
+}
+
+// Rank 0 begins one at a time, each newer than the one before: so older ones get no parity.
+void NodeParity::give_up_older(const AttemptName& name) {
+  std::vector<AttemptName> older;
+  for (const Entry& entry : entries_) {
+    if (entry.name == name) break;
+    if (entry.is_committed) older.push_back(entry.name);
+  }
+  if (find(name) == nullptr) return;  // nobody knows which are older
+  for (const AttemptName& one : older) decide(one, false);
+}
+
+std::optional<NodeParity::Verdict> NodeParity::next_verdict() const {
+  const std::lock_guard lock(mutex_);
+  return verdicts_.empty() ? std::nullopt : std::optional(verdicts_.front());
+}
+
+// For the other ranks of this node, for collectors, and for the next process. kNotFound: the
+// checkpoint was deleted.
+Status NodeParity::mark(const Verdict& verdict) {
+  const std::string_view name = verdict.is_protected ? kProtectedFile : kUnprotectedFile;
+  const auto file =
+      near().create(fmt::format("{}/{}", attempt_dir_name(verdict.name), name), Access::kBuffered);
+  if (file) return (*file)->close();
+  if (file.error().code() == ErrorCode::kExists) return {};
+  return std::unexpected(file.error());
+}
+
+void NodeParity::note_settled(const Verdict& verdict) {
+  std::erase_if(verdicts_, [&](const Verdict& one) {
+    return one.name == verdict.name && one.is_protected == verdict.is_protected;
+  });
+  if (!verdict.is_protected) return;
+  protected_ = verdict.name;
+  if (current_ && current_->name == verdict.name) current_.reset();
+}
+
+// False: the checkpoint can't be marked now.
+bool NodeParity::settle(const Verdict& verdict) {
+  const Status marked = mark(verdict);
+  const bool is_deleted = !marked && marked.error().code() == ErrorCode::kNotFound;
+  const bool is_settled = marked || is_deleted;
+  bool was_told = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_told = std::exchange(is_mark_told_, !is_settled);
+    if (is_settled) note_settled(verdict);
+    changed_.notify_all();
+  }
+  if (!is_settled) {
+    if (!was_told) log_warning("protect: " + marked.error().message());
+    return false;
+  }
+  tell(verdict.handle, verdict.is_protected && !is_deleted,
+       is_deleted ? "it was deleted" : kOvertaken);
+  return true;
+}
+
+// The leader has written it into the checkpoint's directory. Empty: not yet.
+std::optional<bool> NodeParity::verdict_of(const AttemptName& name) const {
+  const auto entries = near().list(attempt_dir_name(name));
+  if (!entries && entries.error().code() == ErrorCode::kNotFound) return false;
+  if (!entries) return std::nullopt;
+  if (has_name(*entries, kProtectedFile)) return true;
+  return has_name(*entries, kUnprotectedFile) ? std::optional(false) : std::nullopt;
+}
+
+// Only if somebody waits, or too many are left, or it is the last time.
+bool NodeParity::look(bool is_last) {
+  std::vector<Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::copy_if(entries_, std::back_inserter(entries), &Entry::is_committed);
+  }
+  const bool is_wanted = std::ranges::any_of(entries, [](const Entry& entry) {
+    const auto handle = entry.handle.lock();
+    return handle && handle->is_protection_wanted();
+  });
+  if (!is_wanted && !is_last && entries.size() <= kUnprotectedMax) return false;
+  std::size_t left = entries.size();
+  for (const Entry& entry : entries) {
+    auto verdict = verdict_of(entry.name);
+    const bool is_too_old = left > kUnprotectedMax;
+    if (!verdict && !is_too_old) continue;
+    --left;
+    forget(entry.name);
+    tell(entry.handle, verdict.value_or(false), kOvertaken);
+  }
+  return left < entries.size();
+}
+
+}  // namespace deepfreeze
