@@ -93,6 +93,13 @@ RUNS = (
         seconds_max=HOUR,
     ),
     Run(
+        "node_points",
+        "DDP on the same machines: two die at each durable step, and in a restore from parity",
+        (PYTHON, "-m", "tests.nodes.namespaces.cases", "nodes_lost_at_all_points", "--json"),
+        r"\d+ blows|\d+ files from parity|0 faults",
+        seconds_max=HOUR,
+    ),
+    Run(
         "nodes",
         "jobs on two and three machines with disks of their own: deaths, power cuts, lost letters",
         (f"{TESTS}/nodes/crash/nodes_crash_test", "--gtest_filter=*Random*"),

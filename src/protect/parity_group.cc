@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fail_point.h"
 #include "base/mapped_memory.h"
 #include "base/try.h"
 #include "format/layout.h"
@@ -74,6 +75,7 @@ Status ParityGroup::calculate_piece(std::size_t member, std::size_t chunk, std::
                                 layout_.members() - 1, layout_.data(), lost));
     return std::unexpected(open ? Error(open->code(), few.message(), open->os_errno()) : few);
   }
+  DF_FAIL_POINT("parity.pieces_read");
   DF_TRY(const PieceMaker maker, code_.make_piece(given, chunk));
   maker.make(bytes, into);
   return {};

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cerrno>
 
+#include "base/fail_point.h"
 #include "protect/member_stream.h"
 #include "protect/protect_fixture.h"
 #include "storage/os_error.h"
@@ -117,6 +118,18 @@ TEST(Rebuild, ARefusedPieceIsNotALostOne) {
     EXPECT_FALSE(may_have_good_copy(lost.error())) << lost.error().message();
   }
   EXPECT_GE(failures, 4U);
+}
+
+TEST(Rebuild, AFailureOfTheCalculationIsAnError) {
+  Cluster cluster(3, 1, 100'000, 41);
+  cluster.protect_all(1);
+  cluster.lose(0);
+  const auto rebuilt = cluster.rebuilt();
+  const std::string path = cluster.directory() + "/" + cluster.members()[0].files[0].name;
+  ASSERT_TRUE(fail_points::arm("parity.pieces_read=error:EIO@2"));
+  EXPECT_EQ(code_of(read_whole(*rebuilt.files, path, kStep)), ErrorCode::kIo);
+  fail_points::disarm();
+  EXPECT_TRUE(read_whole(*rebuilt.files, path, kStep));
 }
 
 // Refuses to open one file.

@@ -46,7 +46,7 @@ def fail_points_of_object_stores() -> list[str]:
 
 
 def fail_points_of_nodes() -> list[str]:
-    """Passed by jobs on several nodes alone; src/protect/write_parity_test.cc ends there."""
+    """Passed by jobs on several nodes alone; src/protect/*_test.cc end there."""
     return [name for name in fail_points() if name.startswith("parity.")]
 
 

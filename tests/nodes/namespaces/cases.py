@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from tests.e2e.command import conclude, make_parser, progress, scratch
 from tests.ranks import rank_faults
 from tests.ranks.job import Job, Say, Work
 
-from . import parity_cases
+from . import parity_cases, parity_points
 from .machines import APART, Machine, NotHereError, have_a_switch
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Site:
         for machine in self.machines:
             machine.lose_near()
             machine.have_near()
+
+    def forget_far(self) -> None:
+        shutil.rmtree(self.far, ignore_errors=True)
 
     def ranks_near(self, machine: int, step: int) -> list[int]:
         """The ranks that have files of a step there."""
@@ -326,12 +330,19 @@ CASES: dict[str, Callable[[Path], list[str]]] = {
         parity_cases.fsdp_loses_nodes,
         parity_cases.ddp_loses_nodes_100_times,
         parity_cases.fsdp_loses_nodes_100_times,
+        parity_points.nodes_lost_at_some_points,
+        parity_points.nodes_lost_at_all_points,
     )
 }
 
 
 # Not in `make test`.
-FULL = ("kills_at_all_points", "ddp_loses_nodes_100_times", "fsdp_loses_nodes_100_times")
+FULL = (
+    "kills_at_all_points",
+    "ddp_loses_nodes_100_times",
+    "fsdp_loses_nodes_100_times",
+    "nodes_lost_at_all_points",
+)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 NODES = 4
 LOST = 2
+FAR_EVERY = 2
+CLOSE_SECONDS = 5.0
 NEVER_SECONDS = 60.0
 MOMENT_SECONDS_MAX = 3.0  # from the first protected step of a life to the loss
 
 
-def train(here: Site, kind: str, rank: int, steps: int, log: Path) -> None:
+def train(
+    here: Site, kind: str, rank: int, steps: int, log: Path, *, has_far: bool = False
+) -> None:
     """Restores, and then saves after each step. `log` gets a line for each restored, saved and
-    protected step, with the digest of the state.
+    protected step, and each durable one of a farther tier, with the digest of the state.
     """
     import deepfreeze as df
     from tests.ranks.training import Training
@@ -37,8 +41,11 @@ def train(here: Site, kind: str, rank: int, steps: int, log: Path) -> None:
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    parity = df.parity(NODES - LOST, LOST)
-    with here.open(tiers=(), protect=parity, keep=df.keep(last=2)) as ckpt:
+    # A step whose files were lost can't be flushed: no node brings them.
+    parity = df.parity(NODES - LOST, LOST, close_seconds=CLOSE_SECONDS)
+    far = df.tier(here.far, every=FAR_EVERY, close_seconds=CLOSE_SECONDS)
+    tiers = [far] if has_far else []
+    with here.open(tiers=tiers, protect=parity, keep=df.keep(last=2)) as ckpt:
         first = ckpt.restore(training.state) or 0
         found = ckpt.last_restore
         places = {name: str(at) for name, at in found.tiers.items()} if found else {}
@@ -52,6 +59,9 @@ def train(here: Site, kind: str, rank: int, steps: int, log: Path) -> None:
             assert handle is not None
             handle.wait("protected", NEVER_SECONDS)
             note("protected", step, digest)
+            if has_far and step % FAR_EVERY == 0:
+                handle.wait("durable", NEVER_SECONDS)
+                note("durable", step, digest)
 
 
 class Logs:
@@ -62,6 +72,7 @@ class Logs:
         self._read = dict.fromkeys(range(NODES), 0)
         self._digests: dict[tuple[int, int], str] = {}  # by rank and step
         self.protected = dict.fromkeys(range(NODES), 0)  # the newest step
+        self.durable = 0
         self.restored: list[int] = []  # steps
         self.rebuilt = 0  # files, as each rank has read them
         self.faults: list[str] = []
@@ -78,7 +89,7 @@ class Logs:
 
     def hear(self) -> None:
         """A step has one digest in all lives; no restore takes one older than a protected step."""
-        floor = max(self.protected.values())
+        floor = self.floor()
         for rank in range(NODES):
             for line in self._new_lines(rank):
                 step, digest = line["step"], line["digest"]
@@ -87,17 +98,23 @@ class Logs:
                     self.faults.append(f"rank {rank}, {line['event']} step {step}: other bytes")
                 if line["event"] == "protected":
                     self.protected[rank] = step
+                elif line["event"] == "durable":
+                    self.durable = max(self.durable, step)
                 elif line["event"] == "restored":
                     self.restored.append(step)
                     self.rebuilt += sum("from parity" in at for at in line["places"].values())
                     if step < floor:
-                        self.faults.append(f"rank {rank} got step {step}; {floor} was protected")
+                        self.faults.append(f"rank {rank} got step {step}; {floor} was safe")
+
+    def floor(self) -> int:
+        """No restore may take an older step."""
+        return max(self.durable, *self.protected.values())
 
     def end_life(self) -> None:
         """A torn line of a killed rank is no line."""
         for rank in range(NODES):
             path = self.of_rank(rank)
-            text = path.read_text()
+            text = path.read_text() if path.exists() else ""
             path.write_text(text[: text.rfind("\n") + 1])
 
 
@@ -137,8 +154,13 @@ def lose_some(here: Site, job: Job, logs: Logs, draw: random.Random) -> None:
     for number in draw.sample(range(NODES), LOST):
         job.signal(number, signal.SIGKILL)
         lose(here, number)
+    stop_all(job)
+
+
+def stop_all(job: Job) -> None:
+    """As a launcher does when a rank is gone."""
     with contextlib.suppress(ProcessLookupError):
-        job.kill_all()  # as a launcher does when a rank is gone
+        job.kill_all()
     job.wait(NEVER_SECONDS)
 
 

@@ -1,0 +1,175 @@
+"""Nodes that are lost at a chosen durable step: while they capture, commit, encode, flush or read.
+
+A rank is killed as it passes a fail point, and its node goes with it, and another one; the job that
+comes back finds a step that is no older than the newest protected one, or durable one, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.e2e.command import progress
+from tests.ranks.job import HungError, Job, Say
+
+from .parity_cases import LOST, NEVER_SECONDS, NODES, Logs, lose, stop_all, train
+
+if TYPE_CHECKING:
+    from .cases import Site
+
+KIND = "ddp"
+STEPS = 3  # of the life that is not disturbed
+ALWAYS = 100_000
+
+
+@dataclass(frozen=True)
+class Blow:
+    """The rank that is killed as it passes a point for the `passes`-th time."""
+
+    point: str
+    passes: int
+    rank: int
+    has_far: bool = False  # a farther tier, which gets every second step
+    reads: bool = False  # the point is passed by a restore, after one node was lost
+
+    def armed(self, rank: int) -> str:
+        return f"{self.point}=kill@{self.passes}" if rank == self.rank else ""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} at {self.point}, pass {self.passes}"
+
+
+CAPTURE = ("capture.background", "part.created", "part.data_written", "part.data_synced")
+SEAL = ("part.header_written", "part.header_synced", "commit.sealed", "commit.seal_synced")
+COMMIT = ("commit.manifest_written", "commit.manifest_renamed", "commit.manifest_synced")
+ENCODE = ("parity.encoding", "parity.written", "parity.renamed", "parity.synced")
+FLUSH = ("tier.created", "tier.written", "tier.renamed", "flush.file", "flush.settled")
+FLUSH_END = ("flush.checked", "flush.manifest_put")  # of the last node to bring its files
+PASSES = 6  # after some steps that were protected
+
+
+def all_blows() -> list[Blow]:
+    """Rank 0, which commits first, and one that follows it."""
+    blows = [
+        Blow(point, PASSES, rank)
+        for point in (*CAPTURE, *SEAL, *COMMIT, *ENCODE)
+        for rank in (0, NODES - 1)
+    ]
+    blows += [Blow(point, PASSES, rank, has_far=True) for point in FLUSH for rank in (0, 1)]
+    blows += [Blow(point, 2, 0, has_far=True) for point in FLUSH_END]
+    blows += [Blow("parity.pieces_read", passes, 1, reads=True) for passes in (1, 2, 3)]
+    return blows
+
+
+FEW = (
+    Blow("parity.encoding", 4, 1),
+    Blow("flush.file", 2, 0, has_far=True),
+    Blow("parity.pieces_read", 2, 1, reads=True),
+)
+
+
+class Trial:
+    """The lives of one job on machines that are new to it."""
+
+    def __init__(self, here: Site, place: Path, blow: Blow, draw: random.Random) -> None:
+        self._here = here
+        self._blow = blow
+        self._draw = draw
+        place.mkdir()
+        self.logs = Logs(place)
+
+    def _start(self, armed: bool, steps: int) -> Job:
+        def work(rank: int, _: Say) -> None:
+            if armed:
+                os.environ["DEEPFREEZE_FAIL"] = self._blow.armed(rank)
+            log = self.logs.of_rank(rank)
+            train(self._here, KIND, rank, steps, log, has_far=self._blow.has_far)
+
+        return self._here.start(range(NODES), work)
+
+    def _end(self, job: Job) -> None:
+        stop_all(job)
+        self.logs.hear()
+        self.logs.end_life()
+
+    def _lose(self, numbers: list[int]) -> None:
+        for number in numbers:
+            lose(self._here, number)
+
+    def _live_until_blow(self) -> None:
+        job = self._start(armed=True, steps=ALWAYS)
+        until = time.monotonic() + NEVER_SECONDS
+        while job.is_running(self._blow.rank):
+            if time.monotonic() > until:
+                self.logs.faults.append("the rank does not come to that point")
+                break
+            time.sleep(0.02)
+        others = [number for number in range(NODES) if number != self._blow.rank]
+        also = self._draw.sample(others, 0 if self._blow.reads else LOST - 1)
+        for number in also:
+            job.signal(number, signal.SIGKILL)
+        self._end(job)
+        self._lose([self._blow.rank, *also])
+
+    def _live_and_lose_one(self) -> None:
+        """So that the next life reads files through the code."""
+        job = self._start(armed=False, steps=ALWAYS)
+        until = time.monotonic() + NEVER_SECONDS
+        while min(self.logs.protected.values()) < 1 and time.monotonic() < until:
+            time.sleep(0.02)
+            self.logs.hear()
+        self._end(job)
+        self._lose([0])
+
+    def run(self) -> None:
+        if self._blow.reads:
+            self._live_and_lose_one()
+        self._live_until_blow()
+        job = self._start(armed=False, steps=STEPS)
+        ended = job.wait(NEVER_SECONDS)
+        self.logs.faults += [f"the last life: {one}" for one in ended if one.status != 0]
+        self.logs.hear()
+
+
+def points(place: Path, blows: list[Blow]) -> list[str]:
+    from .cases import site
+
+    seed = random.SystemRandom().randrange(1 << 32)
+    draw = random.Random(seed)
+    faults: list[str] = []
+    rebuilt, floors = 0, 0
+    with site(place, NODES) as here:
+        for number, blow in enumerate(blows):
+            progress(number, len(blows), "blows")
+            trial = Trial(here, place / f"trial-{number}", blow, draw)
+            try:
+                trial.run()
+            except HungError as error:
+                trial.logs.faults.append(str(error))
+            faults += [f"seed {seed}, {blow}: {fault}" for fault in trial.logs.faults]
+            rebuilt += trial.logs.rebuilt
+            floors += trial.logs.floor() > 0
+            here.renew()
+            here.forget_far()
+    print(
+        f"{len(blows)} blows, {floors} after a safe step; {rebuilt} files from parity",
+        file=sys.stderr,
+    )
+    if rebuilt == 0:
+        faults.append(f"seed {seed}: no file came from parity")
+    return faults
+
+
+def nodes_lost_at_some_points(place: Path) -> list[str]:
+    return points(place, list(FEW))
+
+
+def nodes_lost_at_all_points(place: Path) -> list[str]:
+    """Some minutes."""
+    return points(place, all_blows())
