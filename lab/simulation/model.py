@@ -28,7 +28,7 @@ NODES = (1, 4, 16, 64, 256, 1024, 4096)
 
 Range = tuple[int, int] | None  # least and most of a node or a rank
 
-_LEAST_COST_SECONDS = 1e-9  # a save that costs nothing could be made at every moment
+LEAST_COST_SECONDS = 1e-9  # a save that costs nothing could be made at every moment
 
 
 class NotInstalledError(Exception):
@@ -249,7 +249,7 @@ def point(
 ) -> Point:
     result = run(machine, workload, setup)
     step_seconds = result.training_seconds_without / (setup.saves * setup.interval)
-    cost = Cost(step_seconds, max(result.save_seconds, _LEAST_COST_SECONDS), 0.0)
+    cost = Cost(step_seconds, max(result.save_seconds, LEAST_COST_SECONDS), 0.0)
     target = Target(overhead=None, mtbf=mtbf_per_node_seconds / setup.nodes)
     return Point(result, mtbf_per_node_seconds, choose(cost, target))
 

@@ -30,6 +30,21 @@ TEST(Protect, EachNodeReadsItsBytesAsOftenAsItHasParityPieces) {
   expect_bytes(found, "pulled_bytes", 1.0 * kGB);
   expect_bytes(found, "sent_bytes", 1.0 * kGB);
   expect_bytes(found, "parity_bytes", kGB / 6);
+  const auto parity = found.at("saves").at(1).at("parity_bytes").at("most").get<std::uint64_t>();
+  EXPECT_EQ(parity % (64 * 1024), 0U) << "whole blocks";
+}
+
+// Three tensors that are too small to be cut, on four nodes: chunks of 8 blocks, and what is left.
+TEST(Protect, NothingIsReadBehindTheEndOfAMember) {
+  Scenario scenario = protected_scenario(4, 6, 2);
+  scenario.workload.tensors.clear();
+  for (const char* key : {"a", "b", "c"}) {
+    scenario.workload.tensors.push_back({.key = key, .dtype = DType::kU8, .shape = {1'000'000}});
+  }
+  const ordered_json save = answer(scenario).at("saves").at(1);
+  EXPECT_EQ(save.at("sent_bytes").at("least"), 0);
+  EXPECT_EQ(save.at("sent_bytes").at("most"), 2 * 1'000'000);
+  EXPECT_EQ(save.at("parity_bytes").at("most"), 2 * 8 * 64 * 1024);
 }
 
 TEST(Protect, APartnerHasACopy) {
@@ -58,6 +73,12 @@ TEST(Protect, TakesBytesByTheBandwidthOfADisk) {
   const ordered_json found = answer(scenario);  // B, then B / 3
   expect_seconds(of_save(found, "durable_local_seconds"), 6);
   expect_seconds(of_save(found, "protected_seconds"), 8);
+}
+
+TEST(Protect, ReadingAndWritingShareADisk) {
+  Scenario scenario = protected_scenario(8, 1, 1);
+  scenario.machine.local = {.write_bandwidth = kGB, .read_bandwidth = kGB};
+  expect_seconds(of_save(answer(scenario), "protected_seconds"), 0.5 + 0.5 + 0.5);
 }
 
 TEST(Protect, BlocksNobodyAndComesAfterTheCommit) {

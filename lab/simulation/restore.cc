@@ -111,8 +111,10 @@ class NodeFiles {
     if (scenario_.workload.sharded) return reads;
     std::vector<std::uint64_t> others;
     const std::uint64_t nodes = bytes_.size();
+    const bool is_from_all = sources_of(nodes) >= nodes - 1;  // else a link stands for all others'
     for (std::uint64_t i = 1; i < nodes && others.size() < sources_of(nodes); ++i) {
-      if ((node + i) % nodes != lost) others.push_back((node + i) % nodes);
+      const std::uint64_t other = (node + i) % nodes;
+      if (other != lost || !is_from_all) others.push_back(other);
     }
     const std::uint64_t gone = lost ? bytes_[*lost] : 0;
     reads.memories = spread(others, state_bytes_ - own - gone);

@@ -35,6 +35,15 @@ TEST(Restore, OfAStateThatAllNodesNeedLoadsEachLinkWithMostOfIt) {
   expect_seconds(restore_seconds(scenario, "parity_seconds"), 3.5 + 3);
 }
 
+TEST(Restore, OfManyNodesLoadsNoLinkMoreThanOthers) {
+  Scenario scenario = restored_scenario(Strategy::kDeepFreeze, false);
+  scenario.machine.nodes = 16;
+  scenario.machine.network.bandwidth = kGB;
+  expect_seconds(restore_seconds(scenario, "near_seconds"), 3.75);
+  scenario.machine.parallel.client_bandwidth = kFast;
+  expect_seconds(restore_seconds(scenario, "flushed_seconds"), 4);  // with a quarter from there
+}
+
 TEST(Restore, OfShardsReadsTheNodesOwnDisk) {
   Scenario scenario = restored_scenario(Strategy::kDeepFreeze, true);
   scenario.machine.local.read_bandwidth = kGB / 4;

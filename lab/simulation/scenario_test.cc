@@ -102,6 +102,20 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"/workload/tensors/0/1", "\"F31\"", "workload.tensors[0]: no dtype \"F31\""},
         Bad{"/workload/tensors/0/2/0", "-1", "workload.tensors[0]: shape has -1"}));
 
+TEST(Scenario, OnlyFilesOfNodesAreProtected) {
+  json document = valid();
+  document["flush"] = false;
+  document["storage"] = "parallel";
+  EXPECT_EQ(parse_scenario(document.dump()).error().message(),
+            "protect: only of what deepfreeze has written to local storage");
+  document["protect"] = nullptr;
+  EXPECT_FALSE(parse_scenario(document.dump()).value().protect);
+  document["storage"] = "local";
+  document["strategy"] = "rank0";
+  EXPECT_EQ(parse_scenario(document.dump()).error().message(),
+            "restore: only of what deepfreeze has written to local storage");
+}
+
 TEST(Scenario, RefusesWhatIsNoJsonObject) {
   for (const char* text : {"", "[1]", "{\"machine\": ", "4"}) {
     EXPECT_EQ(parse_scenario(text).error().message(), "not a JSON object") << text;
