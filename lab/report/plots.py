@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
@@ -86,18 +86,28 @@ def curves(found: Sequence[Series], across: str, up: str) -> str:
     if not any(points for _, points in drawn):
         return ""
     axes = axes_of(CURVES_INCHES)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     for index, (one, points) in enumerate(drawn):
-        colour = OURS if one.ours else PEERS[index % len(PEERS)]
-        xs, ys = zip(*points, strict=True) if points else ((), ())
-        axes.plot(xs, ys, "o-", color=colour, lw=2, ms=4, label=one.label, clip_on=False)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: number(value))
+        draw_curve(axes, replace(one, points=points), index)
+    on_logarithms(axes)
     axes.set(xlabel=across, ylabel=up)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    gridded(axes)
     return svg(axes)
+
+
+def draw_curve(axes: Axes, one: Series, index: int) -> str:
+    """Returns its colour."""
+    colour = OURS if one.ours else PEERS[index % len(PEERS)]
+    xs, ys = zip(*one.points, strict=True) if one.points else ((), ())
+    axes.plot(xs, ys, "o-", color=colour, lw=2, ms=4, label=one.label, clip_on=False)
+    return colour
+
+
+def on_logarithms(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: number(value))
+    gridded(axes)
 
 
 def rows_of(found: Sequence[Bar]) -> Axes:

@@ -48,6 +48,7 @@ QUESTIONS = {
     "growth": "How do these costs grow with bytes and with the number of tensors?",
     "gpu": "What do saves cost a training on a GPU, and are they right?",
     "ranks": "What do several ranks cost, and what do they share?",
+    "node-failures": "How much time does a training lose on nodes that fail? Simulated.",
     "keras": "What do saves cost in `fit()`, and which formats bring a training back?",
     "torture": "What do flipped bits, power cuts and kills leave of a checkpoint?",
     "torture-captured": "And of a save that is captured and not yet written?",

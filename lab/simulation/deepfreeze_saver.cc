@@ -8,8 +8,11 @@
 // 6. Rank 0 waits for all files, checks each, publishes the manifest.
 // 7. If asked to, each node copies its files to the parallel file system, and rank 0 commits there
 //    in the same way.
+// 8. If asked to, the nodes protect it by parity (protector.h), beside step 7.
+#include <optional>
 #include <utility>
 
+#include "protector.h"
 #include "saver.h"
 #include "synchronization.h"
 
@@ -30,6 +33,7 @@ class DeepFreeze : public Saver {
         flushed_seals_(world.scenario.saves),
         agreement_(shares_.size()) {
     for (Rank& rank : ranks_) rank.idle.release();
+    if (world.protection != nullptr) protector_.emplace(world, *world.protection);
   }
 
   void save(std::uint64_t rank, std::uint64_t save) override {
@@ -70,6 +74,7 @@ class DeepFreeze : public Saver {
     seal(place, rank, save);
     ranks_[rank].idle.release();
     if (rank == 0 && world_.scenario.flush) start_flush(save);
+    if (rank == 0 && protector_) protector_->committed(save);  // step 8
   }
 
   // Steps 5 and 6; returns on rank 0 when the checkpoint is committed.
@@ -113,6 +118,7 @@ class DeepFreeze : public Saver {
   std::vector<Semaphore> local_seals_;  // by save
   std::vector<Semaphore> flushed_seals_;
   Barrier agreement_;
+  std::optional<Protector> protector_;
 };
 
 }  // namespace

@@ -57,6 +57,11 @@ Result<bool> Fields::flag(std::string_view name) const {
   return found->get<bool>();
 }
 
+bool Fields::is_null(std::string_view name) const {
+  const auto found = object_->find(name);
+  return found != object_->end() && found->is_null();
+}
+
 Result<std::uint64_t> Fields::whole(std::string_view name, Range range) const {
   DF_TRY(const json* found, find(name));
   const bool fits = found->is_number_unsigned() && found->get<std::uint64_t>() >= range.least &&

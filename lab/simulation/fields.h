@@ -28,6 +28,7 @@ class Fields {
   [[nodiscard]] Result<const nlohmann::json*> array(std::string_view name) const;
   [[nodiscard]] Result<std::string> text(std::string_view name) const;
   [[nodiscard]] Result<bool> flag(std::string_view name) const;
+  [[nodiscard]] bool is_null(std::string_view name) const;  // and not missing
   [[nodiscard]] Result<std::uint64_t> whole(std::string_view name, Range range) const;
   [[nodiscard]] Result<double> positive(std::string_view name) const;
   [[nodiscard]] Result<double> not_negative(std::string_view name) const;

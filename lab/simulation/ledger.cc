@@ -5,8 +5,13 @@
 
 namespace deepfreeze::simulation {
 
-Ledger::Ledger(std::uint64_t ranks, std::uint64_t saves) : saves_(saves) {
-  for (SaveRecord& save : saves_) save.blocking_seconds.resize(ranks);
+Ledger::Ledger(LedgerSize size) : saves_(size.saves) {
+  for (SaveRecord& save : saves_) {
+    save.blocking_seconds.resize(size.ranks);
+    for (auto* bytes : {&save.pulled_bytes, &save.sent_bytes, &save.parity_bytes}) {
+      bytes->resize(size.nodes);
+    }
+  }
 }
 
 void Ledger::save_begins(std::uint64_t save, double now) {
@@ -21,6 +26,19 @@ void Ledger::durable(std::uint64_t save, Place place, double now) {
   SaveRecord& record = saves_[save];
   auto& seconds = place == Place::kLocal ? record.local_seconds : record.parallel_seconds;
   seconds = now - record.start_seconds.value_or(0);
+}
+
+void Ledger::pulled(std::uint64_t save, const Pull& pull) {
+  saves_[save].pulled_bytes[pull.to_node] += pull.bytes;
+  saves_[save].sent_bytes[pull.from_node] += pull.bytes;
+}
+
+void Ledger::stored_parity(std::uint64_t save, std::uint64_t node, std::uint64_t bytes) {
+  saves_[save].parity_bytes[node] += bytes;
+}
+
+void Ledger::is_protected(std::uint64_t save, double now) {
+  saves_[save].protected_seconds = now - saves_[save].start_seconds.value_or(0);
 }
 
 void Ledger::collective(std::uint64_t save, std::vector<double> arrivals) {

@@ -12,7 +12,7 @@ TEST(Ledger, MedianIsTheMiddle) {
 }
 
 TEST(Ledger, TheFirstRankBeginsASaveAndTheLastMakesItDurable) {
-  Ledger ledger(2, 1);
+  Ledger ledger({.ranks = 2, .nodes = 2, .saves = 1});
   ledger.save_begins(0, 10);
   ledger.save_begins(0, 12);
   ledger.durable(0, Place::kLocal, 15);
@@ -22,7 +22,7 @@ TEST(Ledger, TheFirstRankBeginsASaveAndTheLastMakesItDurable) {
 }
 
 TEST(Ledger, KeepsTheWorstCollectiveOfASave) {
-  Ledger ledger(3, 1);
+  Ledger ledger({.ranks = 3, .nodes = 3, .saves = 1});
   ledger.collective(0, {1, 2, 9});
   ledger.collective(0, {1, 2, 3});
   EXPECT_EQ(ledger.saves()[0].straggler_seconds, 7);

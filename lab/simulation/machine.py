@@ -58,6 +58,7 @@ class Workload:
     jitter: float = 0.0  # deviation of the logarithm of a rank's window
     seed: int = 0
     gradient_bytes: int = 0  # that each step reduces over all ranks
+    sharded: bool = False  # a restore brings each node only the part that it has saved
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -67,6 +68,7 @@ class Workload:
             "jitter": self.jitter,
             "seed": self.seed,
             "gradient_bytes": self.gradient_bytes,
+            "sharded": self.sharded,
         }
 
 

@@ -26,7 +26,9 @@ STRATEGIES = (RANK0, ALL_WRITE, ASYNCHRONOUS, DEEPFREEZE)
 LOCAL, PARALLEL = "local", "parallel"
 NODES = (1, 4, 16, 64, 256, 1024, 4096)
 
-_LEAST_COST_SECONDS = 1e-9  # a save that costs nothing could be made at every moment
+Range = tuple[int, int] | None  # least and most of a node or a rank
+
+LEAST_COST_SECONDS = 1e-9  # a save that costs nothing could be made at every moment
 
 
 class NotInstalledError(Exception):
@@ -48,6 +50,8 @@ class Setup:
     flush: bool = False  # then copied from the nodes to the parallel file system
     saves: int = 3
     interval: int = 4  # steps from one save to the next
+    protect: tuple[int, int] | None = None  # by so many data and parity pieces on other nodes
+    restore: bool = False  # after the training, the restores of a job that lost a node
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class Save:
     straggler_seconds_without: float  # the same without the save: ranks are not equally fast
     durable_local_seconds: float | None
     durable_parallel_seconds: float | None
+    protected_seconds: float | None  # None: never, or a newer save was protected instead
+    pulled_bytes: Range  # read by a node from others for its parity
+    sent_bytes: Range
+    parity_bytes: Range
     bytes: int  # written by all ranks, where it is written first
 
 
@@ -74,11 +82,30 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Protection:
+    """The groups that the product makes of so many nodes, and its odds."""
+
+    parity: int
+    groups: tuple[tuple[int, ...], ...]
+    loss_by_lost_nodes: tuple[float, ...]  # at once: the probability that a checkpoint is gone
+
+
+@dataclass(frozen=True)
+class Restore:
+    """In seconds; None if there is no such copy."""
+
+    near_seconds: float | None  # all nodes have their files
+    parity_seconds: float | None  # those of one node are calculated
+    flushed_seconds: float | None  # those of one node come from the parallel file system
+    parallel_seconds: float | None  # all come from there
+
+
+@dataclass(frozen=True)
 class Simulated:
     setup: Setup
     ranks: int
     state_bytes: int
-    share_bytes: tuple[int, int] | None  # least and most of a rank, where a plan divides it
+    share_bytes: Range  # of a rank, where a plan divides it
     training_seconds: float
     training_seconds_without: float  # without saves
     run_time_ratio: float
@@ -86,6 +113,8 @@ class Simulated:
     settled_seconds: float  # until the last save is where it shall be
     saves: tuple[Save, ...]
     load: Load
+    protection: Protection | None
+    restore: Restore | None
     simulated: bool = field(init=False, default=True)
 
     def stall_seconds(self) -> float:
@@ -94,15 +123,14 @@ class Simulated:
 
     def durable_seconds(self, place: str) -> float | None:
         """Of the median save; `place` is LOCAL or PARALLEL."""
-        found = [
+        return _median_if_all(
             save.durable_local_seconds if place == LOCAL else save.durable_parallel_seconds
             for save in self.saves
-        ]
-        return (
-            median(seconds for seconds in found if seconds is not None)
-            if all(seconds is not None for seconds in found)
-            else None
         )
+
+    def protected_seconds(self) -> float | None:
+        """Of the median save; None if a save was overtaken."""
+        return _median_if_all(save.protected_seconds for save in self.saves)
 
 
 @dataclass(frozen=True)
@@ -172,9 +200,17 @@ def scenario(machine: Machine, workload: Workload, setup: Setup) -> dict[str, An
         "strategy": setup.strategy,
         "storage": setup.storage,
         "flush": setup.flush,
+        "protect": _protect(setup),
+        "restore": setup.restore,
         "saves": setup.saves,
         "interval": setup.interval,
     }
+
+
+def _protect(setup: Setup) -> dict[str, int] | None:
+    return (
+        None if setup.protect is None else dict(zip(("data", "parity"), setup.protect, strict=True))
+    )
 
 
 def run(machine: Machine, workload: Workload, setup: Setup) -> Simulated:
@@ -213,7 +249,7 @@ def point(
 ) -> Point:
     result = run(machine, workload, setup)
     step_seconds = result.training_seconds_without / (setup.saves * setup.interval)
-    cost = Cost(step_seconds, max(result.save_seconds, _LEAST_COST_SECONDS), 0.0)
+    cost = Cost(step_seconds, max(result.save_seconds, LEAST_COST_SECONDS), 0.0)
     target = Target(overhead=None, mtbf=mtbf_per_node_seconds / setup.nodes)
     return Point(result, mtbf_per_node_seconds, choose(cost, target))
 
@@ -236,7 +272,6 @@ def _answer(path: Path) -> dict[str, Any]:
 
 
 def _read(setup: Setup, answer: dict[str, Any]) -> Simulated:
-    share = answer["share_bytes"]
     load = answer["parallel_load"]
     seconds = {
         name: float(answer[name])
@@ -251,8 +286,32 @@ def _read(setup: Setup, answer: dict[str, Any]) -> Simulated:
         setup=setup,
         ranks=int(answer["ranks"]),
         state_bytes=int(answer["state_bytes"]),
-        share_bytes=(int(share["least"]), int(share["most"])) if share else None,
-        saves=tuple(Save(**save) for save in answer["saves"]),
+        share_bytes=_range(answer["share_bytes"]),
+        saves=tuple(_save(save) for save in answer["saves"]),
+        protection=_protection(answer["protection"]),
+        restore=Restore(**answer["restore"]) if answer["restore"] else None,
         load=Load(load["peak_bandwidth"], load["bin_seconds"], tuple(load["bytes"])),
         **seconds,
     )
+
+
+def _range(found: dict[str, int] | None) -> Range:
+    return None if found is None else (found["least"], found["most"])
+
+
+def _save(answer: dict[str, Any]) -> Save:
+    ranges = ("pulled_bytes", "sent_bytes", "parity_bytes")
+    return Save(**{**answer, **{name: _range(answer[name]) for name in ranges}})
+
+
+def _protection(answer: dict[str, Any] | None) -> Protection | None:
+    if answer is None:
+        return None
+    groups = tuple(map(tuple, answer["groups"]))
+    return Protection(answer["parity"], groups, tuple(answer["loss_by_lost_nodes"]))
+
+
+def _median_if_all(found: Iterable[float | None]) -> float | None:
+    values = list(found)
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None

@@ -10,6 +10,7 @@ namespace {
 namespace s4u = simgrid::s4u;
 
 struct Node {
+  s4u::Host* client = nullptr;  // of the parallel file system: behind a link of its own, too
   s4u::Host* memory = nullptr;  // its speed: the bytes that are copied in a second
   s4u::Host* cores = nullptr;   // its speed: the bytes that a core serialises in a second
   s4u::Disk* disk = nullptr;
@@ -27,23 +28,30 @@ std::unique_ptr<s4u::Engine> make_engine() {
   return std::make_unique<s4u::Engine>(&count, arguments.data());
 }
 
-// A host behind a link of its own, half of whose way is half of the latency.
-s4u::Host* add_host(s4u::NetZone* zone, const std::string& name, double speed, double bandwidth,
-                    double latency_seconds) {
+using Links = std::vector<s4u::LinkInRoute>;
+
+s4u::Host* add_host(s4u::NetZone* zone, const std::string& name, double speed, const Links& links) {
   s4u::Host* host = zone->create_host(name, speed);
-  const s4u::Link* link = zone->create_split_duplex_link(name + "-link", bandwidth)
-                              ->set_latency(latency_seconds / 2)
-                              ->seal();
-  zone->add_route(host->get_netpoint(), nullptr, nullptr, nullptr,
-                  {{link, s4u::LinkInRoute::Direction::UP}}, true);
+  zone->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, links, true);
   return host;
 }
 
+// Half of the way between two hosts: half of the latency.
+s4u::LinkInRoute add_link(s4u::NetZone* zone, const std::string& name, double bandwidth,
+                          double latency_seconds) {
+  const s4u::Link* link = zone->create_split_duplex_link(name + "-link", bandwidth)
+                              ->set_latency(latency_seconds / 2)
+                              ->seal();
+  return {link, s4u::LinkInRoute::Direction::UP};
+}
+
 Node add_node(s4u::NetZone* zone, const std::string& name, const Machine& machine) {
-  const double bandwidth = std::min(machine.network.bandwidth, machine.parallel.client_bandwidth);
+  const Network& network = machine.network;
+  const auto interface = add_link(zone, name, network.bandwidth, network.latency_seconds);
+  const auto mount = add_link(zone, name + "-mount", machine.parallel.client_bandwidth, 0);
   Node node;
-  node.memory =
-      add_host(zone, name, machine.memory_bandwidth, bandwidth, machine.network.latency_seconds);
+  node.memory = add_host(zone, name, machine.memory_bandwidth, {interface});
+  node.client = add_host(zone, name + "-client", 1, {mount, interface});
   node.disk = node.memory->create_disk(name + "-disk", machine.local.read_bandwidth,
                                        machine.local.write_bandwidth);
   node.disk->seal();
@@ -72,9 +80,10 @@ Platform::Platform(const Scenario& scenario, Ledger& ledger)
     parts_->nodes.push_back(add_node(zone, "node-" + std::to_string(i), machine));
   }
   for (std::uint64_t i = 0; i < machine.parallel.servers; ++i) {
-    parts_->servers.push_back(add_host(zone, "server-" + std::to_string(i), 1,
-                                       machine.parallel.server_bandwidth,
-                                       machine.network.latency_seconds));
+    const std::string name = "server-" + std::to_string(i);
+    const auto link =
+        add_link(zone, name, machine.parallel.server_bandwidth, machine.network.latency_seconds);
+    parts_->servers.push_back(add_host(zone, name, 1, {link}));
   }
   zone->seal();
 }
@@ -123,18 +132,50 @@ void Platform::read_local(std::uint64_t rank, std::uint64_t bytes) {
 }
 
 // A file's stripes go to as many servers at once; files begin at one server after another.
-void Platform::stream(std::uint64_t rank, std::uint64_t bytes) {
-  const std::uint64_t stripes = scenario_.machine.parallel.stripes;
-  s4u::Host* node = parts_->nodes[rank / scenario_.machine.ranks_per_node].memory;
-  const double start = now();
-  std::vector<s4u::CommPtr> stripes_in_flight;
-  for (std::uint64_t i = 0; i < stripes; ++i) {
-    s4u::Host* server = parts_->servers[(rank * stripes + i) % parts_->servers.size()];
-    const std::uint64_t stripe_bytes = bytes * (i + 1) / stripes - bytes * i / stripes;
-    stripes_in_flight.push_back(s4u::Comm::sendto_async(node, server, stripe_bytes));
+std::vector<Source> Platform::stripes(std::uint64_t rank, std::uint64_t bytes) const {
+  const std::uint64_t count = scenario_.machine.parallel.stripes;
+  std::vector<Source> found;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    found.push_back({.place = (rank * count + i) % parts_->servers.size(),
+                     .bytes = bytes * (i + 1) / count - bytes * i / count});
   }
-  s4u::Comm::wait_all(stripes_in_flight);
+  return found;
+}
+
+void Platform::stream(std::uint64_t rank, std::uint64_t bytes) {
+  s4u::Host* client = parts_->nodes[rank / scenario_.machine.ranks_per_node].client;
+  const double start = now();
+  std::vector<s4u::CommPtr> in_flight;
+  for (const Source& stripe : stripes(rank, bytes)) {
+    in_flight.push_back(
+        s4u::Comm::sendto_async(client, parts_->servers[stripe.place], stripe.bytes));
+  }
+  s4u::Comm::wait_all(in_flight);
   ledger_.transferred({.start_seconds = start, .end_seconds = now(), .bytes = bytes});
+}
+
+void Platform::fetch(std::uint64_t node, const Reads& reads, std::uint64_t stored_bytes) {
+  const Node& own = parts_->nodes[node];
+  std::vector<s4u::CommPtr> in_flight;
+  std::vector<s4u::IoPtr> on_disks;
+  const auto send = [&](s4u::Host* from, s4u::Host* to, std::uint64_t bytes) {
+    if (bytes > 0) in_flight.push_back(s4u::Comm::sendto_async(from, to, bytes));
+  };
+  for (const Source& source : reads.disks) {
+    const Node& other = parts_->nodes[source.place];
+    if (source.bytes == 0) continue;
+    on_disks.push_back(other.disk->read_async(static_cast<sg_size_t>(source.bytes)));
+    if (source.place != node) send(other.memory, own.memory, source.bytes);
+  }
+  for (const Source& source : reads.memories) {
+    send(parts_->nodes[source.place].memory, own.memory, source.bytes);
+  }
+  for (const Source& source : reads.servers) {
+    send(parts_->servers[source.place], own.client, source.bytes);
+  }
+  if (stored_bytes > 0) on_disks.push_back(own.disk->write_async(stored_bytes));
+  s4u::Comm::wait_all(in_flight);
+  for (const s4u::IoPtr& one : on_disks) one->wait();
 }
 
 void Platform::names(Place place, NameOperations operations) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ledger.h"
 #include "scenario.h"
@@ -16,6 +17,19 @@ namespace deepfreeze::simulation {
 struct NameOperations {
   int creates = 0;  // and renames
   int fsyncs = 0;
+};
+
+// Bytes that lie on a node or a server of the parallel file system.
+struct Source {
+  std::uint64_t place = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Reads of one node that begin at the same time.
+struct Reads {
+  std::vector<Source> disks;     // of nodes; over the network if it is another one
+  std::vector<Source> memories;  // of other nodes: read from a disk already
+  std::vector<Source> servers;
 };
 
 class Platform {
@@ -36,6 +50,10 @@ class Platform {
   void serialize(std::uint64_t rank, std::uint64_t bytes);  // by one core
   void write(Place place, std::uint64_t rank, std::uint64_t bytes);
   void read_local(std::uint64_t rank, std::uint64_t bytes);
+  // All at once, and so many bytes are written to the node's own disk meanwhile.
+  void fetch(std::uint64_t node, const Reads& reads, std::uint64_t stored_bytes);
+  // The servers on which the file of this rank has its stripes, with their parts of `bytes`.
+  [[nodiscard]] std::vector<Source> stripes(std::uint64_t rank, std::uint64_t bytes) const;
   void names(Place place, NameOperations operations);
 
  private:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "protect/loss_odds.h"
 #include "simulation.h"
 
 namespace deepfreeze::simulation {
@@ -11,8 +12,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::size_t kLostMax = 8;
+
 ordered_json seconds_json(std::optional<double> seconds) {
   return seconds ? ordered_json(*seconds) : ordered_json(nullptr);
+}
+
+ordered_json extremes_json(const std::vector<std::uint64_t>& bytes) {
+  if (bytes.empty()) return nullptr;
+  return {{"least", std::ranges::min(bytes)}, {"most", std::ranges::max(bytes)}};
 }
 
 ordered_json save_json(const SaveRecord& save, double straggler_seconds_without) {
@@ -23,12 +31,37 @@ ordered_json save_json(const SaveRecord& save, double straggler_seconds_without)
           {"straggler_seconds_without", straggler_seconds_without},
           {"durable_local_seconds", seconds_json(save.local_seconds)},
           {"durable_parallel_seconds", seconds_json(save.parallel_seconds)},
+          {"protected_seconds", seconds_json(save.protected_seconds)},
+          {"pulled_bytes", extremes_json(save.pulled_bytes)},
+          {"sent_bytes", extremes_json(save.sent_bytes)},
+          {"parity_bytes", extremes_json(save.parity_bytes)},
           {"bytes", save.bytes}};
 }
 
-ordered_json shares_json(const std::vector<std::uint64_t>& shares) {
-  if (shares.empty()) return nullptr;
-  return {{"least", std::ranges::min(shares)}, {"most", std::ranges::max(shares)}};
+// With the product's own odds: the checkpoint is gone if so many nodes, any of them, are lost.
+ordered_json protection_json(const Protection* protection) {
+  if (protection == nullptr) return nullptr;
+  std::vector<std::size_t> sizes;
+  std::size_t nodes = 0;
+  for (const auto& group : protection->groups()) {
+    sizes.push_back(group.size());
+    nodes += group.size();
+  }
+  ordered_json odds = ordered_json::array();
+  for (std::size_t lost = 0; lost <= std::min(nodes, kLostMax); ++lost) {
+    odds.push_back(loss_of_many(sizes, protection->parity(), lost));
+  }
+  return {{"parity", protection->parity()},
+          {"groups", protection->groups()},
+          {"loss_by_lost_nodes", std::move(odds)}};
+}
+
+ordered_json restore_json(const std::optional<RestoreSeconds>& restore) {
+  if (!restore) return nullptr;
+  return {{"near_seconds", seconds_json(restore->near)},
+          {"parity_seconds", seconds_json(restore->parity)},
+          {"flushed_seconds", seconds_json(restore->flushed)},
+          {"parallel_seconds", seconds_json(restore->parallel)}};
 }
 
 }  // namespace
@@ -49,13 +82,15 @@ ordered_json report(const Scenario& scenario, const Pace& pace, const Ledger& le
           {"nodes", scenario.machine.nodes},
           {"ranks", scenario.ranks()},
           {"state_bytes", outcome.state_bytes},
-          {"share_bytes", shares_json(outcome.shares)},
+          {"share_bytes", extremes_json(outcome.shares)},
           {"training_seconds", outcome.training_seconds},
           {"training_seconds_without", without},
           {"run_time_ratio", outcome.training_seconds / without},
           {"save_seconds", added / static_cast<double>(scenario.saves)},
           {"settled_seconds", outcome.settled_seconds},
           {"saves", std::move(saves)},
+          {"protection", protection_json(outcome.protection)},
+          {"restore", restore_json(outcome.restore)},
           {"parallel_load",
            {{"peak_bandwidth", peak_of(ledger.transfers())},
             {"bin_seconds", bin_seconds},

@@ -12,6 +12,8 @@
 
 namespace deepfreeze::simulation {
 
+class Protection;
+
 // All of these outlive the simulation's run.
 struct World {
   const Scenario& scenario;
@@ -19,6 +21,7 @@ struct World {
   Platform& platform;
   Ledger& ledger;
   std::uint64_t state_bytes = 0;
+  const Protection* protection = nullptr;  // null: nodes do not protect each other
 };
 
 // Both calls come from the rank's actor, and return when that may go on.

@@ -10,6 +10,7 @@
 
 #include "base/try.h"
 #include "fields.h"
+#include "protect/erasure_code.h"
 #include "tensor/tensor_table.h"
 
 namespace deepfreeze::simulation {
@@ -112,8 +113,8 @@ Result<std::vector<TensorSpec>> read_tensors(const Fields& fields) {
 }
 
 Result<Workload> read_workload(const Fields& fields) {
-  DF_TRY_VOID(fields.only(
-      {"tensors", "step_seconds", "window_seconds", "jitter", "seed", "gradient_bytes"}));
+  DF_TRY_VOID(fields.only({"tensors", "step_seconds", "window_seconds", "jitter", "seed",
+                           "gradient_bytes", "sharded"}));
   constexpr Range kAny{0, std::numeric_limits<std::uint64_t>::max()};
   Workload workload;
   DF_TRY(workload.tensors, read_tensors(fields));
@@ -122,6 +123,7 @@ Result<Workload> read_workload(const Fields& fields) {
   DF_TRY(workload.jitter, fields.not_negative("jitter"));
   DF_TRY(workload.seed, fields.whole("seed", kAny));
   DF_TRY(workload.gradient_bytes, fields.whole("gradient_bytes", kAny));
+  DF_TRY(workload.sharded, fields.flag("sharded"));
   if (workload.window_seconds > workload.step_seconds) {
     return fields.fault("window_seconds", "longer than step_seconds");
   }
@@ -135,10 +137,24 @@ Result<Place> read_place(const Fields& fields, std::string_view name) {
   return fields.fault(name, fmt::format("\"{}\" is not \"local\" or \"parallel\"", word));
 }
 
+// null: none
+Result<std::optional<Parity>> read_protect(const Fields& fields) {
+  if (fields.is_null("protect")) return std::nullopt;
+  DF_TRY(const Fields protect, fields.object("protect"));
+  DF_TRY_VOID(protect.only({"data", "parity"}));
+  Parity parity;
+  DF_TRY(parity.data, protect.whole("data", {1, kPiecesMax}));
+  DF_TRY(parity.parity, protect.whole("parity", {1, kPiecesMax}));
+  return parity;
+}
+
 Status check(const Fields& fields, const Scenario& scenario) {
-  if (scenario.flush &&
-      (scenario.strategy != Strategy::kDeepFreeze || scenario.storage != Place::kLocal)) {
-    return fields.fault("flush", "only of what deepfreeze has written to local storage");
+  const bool near = scenario.strategy == Strategy::kDeepFreeze && scenario.storage == Place::kLocal;
+  constexpr std::string_view kNearAlone = "only of what deepfreeze has written to local storage";
+  if (scenario.flush && !near) return fields.fault("flush", kNearAlone);
+  if (scenario.protect && !near) return fields.fault("protect", kNearAlone);
+  if (scenario.restore && !near && scenario.storage == Place::kLocal) {
+    return fields.fault("restore", kNearAlone);
   }
   if (scenario.steps() > kRankStepsMax / scenario.ranks()) {
     return fields.fault("interval",
@@ -148,8 +164,8 @@ Status check(const Fields& fields, const Scenario& scenario) {
 }
 
 Result<Scenario> read_scenario(const Fields& fields) {
-  DF_TRY_VOID(
-      fields.only({"machine", "workload", "strategy", "storage", "flush", "saves", "interval"}));
+  DF_TRY_VOID(fields.only({"machine", "workload", "strategy", "storage", "flush", "protect",
+                           "restore", "saves", "interval"}));
   Scenario scenario;
   DF_TRY(const Fields machine, fields.object("machine"));
   DF_TRY(scenario.machine, read_machine(machine));
@@ -161,6 +177,8 @@ Result<Scenario> read_scenario(const Fields& fields) {
   scenario.strategy = *strategy;
   DF_TRY(scenario.storage, read_place(fields, "storage"));
   DF_TRY(scenario.flush, fields.flag("flush"));
+  DF_TRY(scenario.protect, read_protect(fields));
+  DF_TRY(scenario.restore, fields.flag("restore"));
   DF_TRY(scenario.saves, fields.whole("saves", {1, kRankStepsMax}));
   DF_TRY(scenario.interval, fields.whole("interval", {1, kRankStepsMax}));
   DF_TRY_VOID(check(fields, scenario));

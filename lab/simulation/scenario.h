@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepfreeze/options.h"
 #include "deepfreeze/tensor.h"
 
 namespace deepfreeze::simulation {
@@ -57,6 +58,8 @@ struct Workload {
   double jitter = 0;          // deviation of the logarithm of a rank's window
   std::uint64_t seed = 0;
   std::uint64_t gradient_bytes = 0;  // that each step reduces over all ranks
+  // A restore brings each node the part that it has saved, as in sharded training; else everything.
+  bool sharded = false;
 };
 
 enum class Strategy : std::uint8_t { kRank0, kAllWrite, kAsynchronous, kDeepFreeze };
@@ -68,6 +71,8 @@ struct Scenario {
   Strategy strategy = Strategy::kDeepFreeze;
   Place storage = Place::kLocal;  // the first place of a save
   bool flush = false;             // then copied from the nodes to the parallel file system
+  std::optional<Parity> protect;  // then protected by parity on other nodes
+  bool restore = false;           // after the training, the restores of a job that lost a node
   std::uint64_t saves = 0;
   std::uint64_t interval = 0;  // steps from one save to the next
 

@@ -22,8 +22,10 @@ json valid() {
                    "create_seconds": 0.0001, "fsync_seconds": 0.001},
       "network": {"bandwidth": 8e9, "latency_seconds": 1e-6}},
     "workload": {"tensors": [["w", "F32", [10, 20]], ["step", "I64", []]], "step_seconds": 1.0,
-                 "window_seconds": 0.9, "jitter": 0.02, "seed": 7, "gradient_bytes": 800},
-    "strategy": "deepfreeze", "storage": "local", "flush": true, "saves": 3, "interval": 5})");
+                 "window_seconds": 0.9, "jitter": 0.02, "seed": 7, "gradient_bytes": 800,
+                 "sharded": true},
+    "strategy": "deepfreeze", "storage": "local", "flush": true, "saves": 3, "interval": 5,
+    "protect": {"data": 6, "parity": 2}, "restore": true})");
 }
 
 TEST(Scenario, ReadsEveryField) {
@@ -36,6 +38,9 @@ TEST(Scenario, ReadsEveryField) {
   EXPECT_EQ(scenario.workload.tensors[1].dtype, DType::kI64);
   EXPECT_EQ(scenario.workload.seed, 7U);
   EXPECT_TRUE(scenario.flush);
+  EXPECT_TRUE(scenario.workload.sharded);
+  EXPECT_EQ(scenario.protect, (Parity{.data = 6, .parity = 2}));
+  EXPECT_TRUE(scenario.restore);
 }
 
 struct Bad {
@@ -71,6 +76,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"/strategy", "\"rank1\"", "strategy: no strategy \"rank1\""},
         Bad{"/strategy", "\"rank0\"",
             "flush: only of what deepfreeze has written to local storage"},
+        Bad{"/protect", "3", "protect: not an object"}, Bad{"/protect", "", "protect: missing"},
+        Bad{"/protect/data", "0", "protect.data: 0 is not a whole number from 1 to 128"},
+        Bad{"/protect/parity", "129", "protect.parity: 129 is not a whole number from 1 to 128"},
+        Bad{"/protect/pieces", "8", "protect.pieces: no such field"},
+        Bad{"/restore", "null", "restore: not true or false"},
         Bad{"/storage", "\"tape\"", "storage: \"tape\" is not \"local\" or \"parallel\""},
         Bad{"/storage", "4", "storage: not a string"},
         Bad{"/machine", "[]", "machine: not an object"},
@@ -91,6 +101,20 @@ INSTANTIATE_TEST_SUITE_P(
             "workload.tensors[1]: not [name, dtype, shape]"},
         Bad{"/workload/tensors/0/1", "\"F31\"", "workload.tensors[0]: no dtype \"F31\""},
         Bad{"/workload/tensors/0/2/0", "-1", "workload.tensors[0]: shape has -1"}));
+
+TEST(Scenario, OnlyFilesOfNodesAreProtected) {
+  json document = valid();
+  document["flush"] = false;
+  document["storage"] = "parallel";
+  EXPECT_EQ(parse_scenario(document.dump()).error().message(),
+            "protect: only of what deepfreeze has written to local storage");
+  document["protect"] = nullptr;
+  EXPECT_FALSE(parse_scenario(document.dump()).value().protect);
+  document["storage"] = "local";
+  document["strategy"] = "rank0";
+  EXPECT_EQ(parse_scenario(document.dump()).error().message(),
+            "restore: only of what deepfreeze has written to local storage");
+}
 
 TEST(Scenario, RefusesWhatIsNoJsonObject) {
   for (const char* text : {"", "[1]", "{\"machine\": ", "4"}) {

@@ -1,6 +1,4 @@
 // Cases that can be computed by hand.
-#include "simulation.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,22 +12,6 @@ namespace deepfreeze::simulation {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr double kGB = 1e9;
-
-ordered_json answer(const Scenario& scenario) {
-  auto found = simulate(scenario);
-  EXPECT_TRUE(found) << found.error().message();
-  return found ? *found : ordered_json();
-}
-
-double of_save(const ordered_json& found, const char* name, std::size_t save = 1) {
-  return found.at("saves").at(save).at(name).get<double>();
-}
-
-void expect_seconds(double found, double expected) {
-  EXPECT_NEAR(found, expected, 1e-3 * expected + 1e-4);
-}
 
 double local_seconds(std::uint64_t nodes) {
   Scenario scenario = free_scenario(Strategy::kDeepFreeze, nodes);

@@ -150,6 +150,32 @@ def test_results_are_typed_and_say_that_they_are_simulated() -> None:
 
 
 @built
+def test_a_save_is_protected_by_the_groups_of_the_product() -> None:
+    setup = Setup(DEEPFREEZE, 16, storage=LOCAL, flush=True, protect=(6, 2), restore=True)
+    result = run(read_machine(), workload(), setup)
+    assert result.protection is not None
+    assert [len(group) for group in result.protection.groups] == [8, 8]
+    assert result.protection.loss_by_lost_nodes[2:4] == pytest.approx((0, 112 / 560))
+    local, ready = result.durable_seconds(LOCAL), result.protected_seconds()
+    assert local is not None
+    assert ready is not None
+    assert local < ready
+    for save in result.saves:
+        assert save.pulled_bytes == pytest.approx((4 * GB / 8, 4 * GB / 8), rel=0.01), "2 x B"
+        assert save.parity_bytes == pytest.approx((4 * GB / 48, 4 * GB / 48), rel=0.01), "B / 3"
+    assert result.restore is not None
+    assert None not in (result.restore.near_seconds, result.restore.parity_seconds)
+
+
+@built
+def test_without_protection_nothing_is_protected() -> None:
+    result = run(read_machine(), workload(), Setup(DEEPFREEZE, 2, storage=LOCAL))
+    assert (result.protection, result.restore) == (None, None)
+    assert result.protected_seconds() is None
+    assert result.saves[0].pulled_bytes == (0, 0)
+
+
+@built
 def test_the_same_seed_gives_the_same_answer() -> None:
     training = nt3(10.0, seed=5)
     setup = Setup(RANK0, 8)
