@@ -1,7 +1,7 @@
-"""No measurement: the time that a training loses where nodes fail, on 1 to 4,096 of them.
+"""No measurement: the time that a training loses on 1 to 4,096 nodes that fail.
 
-Needs lab/simulation's program. With the default sizes, some minutes. Exit status: 0; 1 where the
-program is not there; 130 where interrupted.
+Needs lab/simulation's program. With the default sizes, some minutes. Exit status: 0; 1 if the
+program is not there; 130 if interrupted.
 """
 
 import argparse

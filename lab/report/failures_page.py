@@ -20,7 +20,7 @@ from lab.simulation.lost_time import (
 )
 from lab.simulation.model import NODES
 
-TITLE = "# Time lost where nodes fail, on 1 to 4,096 of them: SIMULATED"
+TITLE = "# Time lost on 1 to 4,096 nodes that fail: SIMULATED"
 NAMES = {
     RANK0: "rank 0 writes", FAR_ONLY: "far only", PARTNER: "partner", PARITY: "parity (6, 2)",
 }  # fmt: skip
