@@ -25,6 +25,7 @@ from tests.ranks.job import Job, Say, Work
 
 from . import parity_cases, parity_points
 from .machines import APART, Machine, NotHereError, have_a_switch
+from .parity_cases import Outcome
 
 if TYPE_CHECKING:
     import deepfreeze as df
@@ -316,7 +317,7 @@ def mistakes(place: Path) -> list[str]:
         return faults
 
 
-CASES: dict[str, Callable[[Path], list[str]]] = {
+CASES: dict[str, Callable[[Path], list[str] | Outcome]] = {
     case.__name__: case
     for case in (
         ddp_from_three_places,
@@ -358,9 +359,11 @@ def main(arguments: list[str]) -> int:
     except NotHereError as cause:
         return conclude(options, f"LEFT OUT: {cause}", {"left_out": str(cause)}, [])
     with scratch(options, "nodes") as place:
-        faults = CASES[options.name](Path(place))
-    figures = {"left_out": "", "faults": faults}
-    return conclude(options, f"{options.name}: {len(faults)} faults", figures, faults)
+        found = CASES[options.name](Path(place))
+    outcome = found if isinstance(found, Outcome) else Outcome(found)
+    figures = {"left_out": "", "told": outcome.told, "faults": outcome.faults}
+    text = f"{options.name}: {len(outcome.faults)} faults. {outcome.told}"
+    return conclude(options, text, figures, outcome.faults)
 
 
 if __name__ == "__main__":

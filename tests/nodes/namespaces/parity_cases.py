@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,37 +180,42 @@ def lose(here: Site, number: int) -> None:
     machine.have_near()
 
 
-def losses(kind: str, place: Path, count: int) -> list[str]:
+@dataclass(frozen=True)
+class Outcome:
+    """The faults of a case, and a line of figures."""
+
+    faults: list[str]
+    told: str = ""
+
+
+def losses(kind: str, place: Path, count: int) -> Outcome:
     from .cases import site
 
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}", file=sys.stderr)
     with site(place, NODES) as here:
         logs = lives(here, kind, place, random.Random(seed), count)
-    print(
-        f"{count} losses of {LOST} of {NODES} nodes: restored steps {logs.restored}, "
-        f"{logs.rebuilt} files from parity",
-        file=sys.stderr,
-    )
+    print(f"restored steps {logs.restored}", file=sys.stderr)
+    told = f"{count} losses of {LOST} of {NODES} nodes, {logs.rebuilt} files from parity"
     faults = [f"seed {seed}: {fault}" for fault in logs.faults]
     if not faults and logs.rebuilt < count:
         faults.append(f"seed {seed}: only {logs.rebuilt} files came from parity")
-    return faults
+    return Outcome(faults, told)
 
 
-def ddp_loses_nodes(place: Path) -> list[str]:
+def ddp_loses_nodes(place: Path) -> Outcome:
     return losses("ddp", place, 2)
 
 
-def fsdp_loses_nodes(place: Path) -> list[str]:
+def fsdp_loses_nodes(place: Path) -> Outcome:
     return losses("fsdp", place, 1)
 
 
-def ddp_loses_nodes_100_times(place: Path) -> list[str]:
+def ddp_loses_nodes_100_times(place: Path) -> Outcome:
     """About ten minutes."""
     return losses("ddp", place, 100)
 
 
-def fsdp_loses_nodes_100_times(place: Path) -> list[str]:
+def fsdp_loses_nodes_100_times(place: Path) -> Outcome:
     """The same."""
     return losses("fsdp", place, 100)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from tests.e2e.command import progress
 from tests.ranks.job import HungError, Job, Say
 
-from .parity_cases import LOST, NEVER_SECONDS, NODES, Logs, lose, stop_all, train
+from .parity_cases import LOST, NEVER_SECONDS, NODES, Logs, Outcome, lose, stop_all, train
 
 if TYPE_CHECKING:
     from .cases import Site
@@ -137,7 +136,7 @@ class Trial:
         self.logs.hear()
 
 
-def points(place: Path, blows: list[Blow]) -> list[str]:
+def points(place: Path, blows: list[Blow]) -> Outcome:
     from .cases import site
 
     seed = random.SystemRandom().randrange(1 << 32)
@@ -157,19 +156,16 @@ def points(place: Path, blows: list[Blow]) -> list[str]:
             floors += trial.logs.floor() > 0
             here.renew()
             here.forget_far()
-    print(
-        f"{len(blows)} blows, {floors} after a safe step; {rebuilt} files from parity",
-        file=sys.stderr,
-    )
     if rebuilt == 0:
         faults.append(f"seed {seed}: no file came from parity")
-    return faults
+    told = f"{len(blows)} blows, {floors} after a safe step, {rebuilt} files from parity"
+    return Outcome(faults, told)
 
 
-def nodes_lost_at_some_points(place: Path) -> list[str]:
+def nodes_lost_at_some_points(place: Path) -> Outcome:
     return points(place, list(FEW))
 
 
-def nodes_lost_at_all_points(place: Path) -> list[str]:
+def nodes_lost_at_all_points(place: Path) -> Outcome:
     """Some minutes."""
     return points(place, all_blows())
