@@ -100,6 +100,13 @@ RUNS = (
         seconds_max=HOUR,
     ),
     Run(
+        "torchrun",
+        "torchrun on three such machines: a process dies, then a machine with its disk",
+        (PYTHON, "-m", "tests.nodes.namespaces.cases", "torchrun_starts_it_again", "--json"),
+        r"restored .*\]|\d+ files from parity|\"faults\": \[\]",
+        seconds_max=HOUR,
+    ),
+    Run(
         "wire_flips",
         "bits flipped on the wire between nodes, while the file of a lost one is calculated",
         (f"{TESTS}/nodes/wire_flips_test",),

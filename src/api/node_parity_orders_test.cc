@@ -322,8 +322,34 @@ TEST_F(NodeParityOrders, RefusedMemoryIsAFailure) {
   (void)commit(5);
   say(0, ParityStage::kBegin, 5, 1);
   ASSERT_TRUE(next(ParityStage::kFailed));
+  EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(100))) << "rank 0 has not said so yet";
   say(0, ParityStage::kBegin, 5, 2);
   EXPECT_TRUE(next(ParityStage::kWritten));
+}
+
+// Reading it would take bandwidth, and the newer one would wait.
+TEST_F(NodeParityOrders, TheParityOfAnOvertakenCheckpointIsNotFinished) {
+  std::atomic<bool> is_begun{false};
+  std::atomic<bool> is_overtaken{false};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (!name.starts_with(attempt_dir_name(name_of(5)))) return {};
+    is_begun = true;
+    is_begun.notify_all();
+    is_overtaken.wait(false);
+    return {};
+  };
+  start(1);
+  (void)commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  is_begun.wait(false);
+  (void)commit(6);
+  say(0, ParityStage::kBegin, 6, 2);
+  is_overtaken = true;
+  is_overtaken.notify_all();
+  const auto answer = next(ParityStage::kWritten);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->message.attempt.step, 6U);
+  EXPECT_FALSE(has(5, parity_file_name(1, 3)));
 }
 
 TEST_F(NodeParityOrders, ClosingDoesNotWaitForRankZeroIfThatIsGone) {

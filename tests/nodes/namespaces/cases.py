@@ -23,7 +23,7 @@ from tests.e2e.command import conclude, make_parser, progress, scratch
 from tests.ranks import rank_faults
 from tests.ranks.job import Job, Say, Work
 
-from . import parity_cases, parity_points
+from . import elastic, parity_cases, parity_points
 from .machines import APART, Machine, NotHereError, have_a_switch
 from .parity_cases import Outcome
 
@@ -333,6 +333,7 @@ CASES: dict[str, Callable[[Path], list[str] | Outcome]] = {
         parity_cases.fsdp_loses_nodes_100_times,
         parity_points.nodes_lost_at_some_points,
         parity_points.nodes_lost_at_all_points,
+        elastic.torchrun_starts_it_again,
     )
 }
 
@@ -343,6 +344,7 @@ FULL = (
     "ddp_loses_nodes_100_times",
     "fsdp_loses_nodes_100_times",
     "nodes_lost_at_all_points",
+    "torchrun_starts_it_again",
 )
 
 

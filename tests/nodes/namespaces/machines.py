@@ -6,6 +6,7 @@ namespace of this process. Nothing of it has a name outside, and all of it goes 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -14,6 +15,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.ranks.job import Place
 
@@ -101,8 +103,31 @@ class Machine:
     def _do(self, *command: str | Path) -> None:
         _run("nsenter", "-t", str(self._pid), "--net", "--mount", "--uts", *command)
 
+    interface = INTERFACE
+
     def place(self) -> Place:
         return Place(INTERFACE, self.address, self._enter)
+
+    def know_hosts(self, hosts: Path) -> None:
+        """A file of names and addresses, as /etc/hosts."""
+        self._do("mount", "--bind", hosts, "/etc/hosts")
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """A program of this machine."""
+        enter = ("nsenter", "-t", str(self._pid), "--net", "--mount", "--uts")
+        return subprocess.Popen(
+            [*enter, *command],
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  (this process has no threads)
+            **options,
+        )
+
+    def kill_all(self) -> None:
+        """Every process of this machine that popen() or its children have started."""
+        own = os.readlink(f"/proc/{self._pid}/ns/net")
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if int(entry.name) != self._pid and os.readlink(entry / "ns/net") == own:
+                    os.kill(int(entry.name), signal.SIGKILL)
 
     def _enter(self) -> None:
         _end_with_parent()
