@@ -312,18 +312,22 @@ TEST_F(NodeParityOrders, ParityOfACheckpointThatIsDeletedMeanwhileIsNone) {
 }
 
 TEST_F(NodeParityOrders, RefusedMemoryIsAFailure) {
-  std::atomic<bool> refuses{true};
+  std::atomic<int> refusals{2};
   acts_->at_create = [&](std::string_view name) -> Status {
-    if (refuses.exchange(false)) throw std::bad_alloc();
+    if (refusals.fetch_sub(1) > 0) throw std::bad_alloc();
     (void)name;
     return {};
   };
   start(1);
   (void)commit(5);
-  say(0, ParityStage::kBegin, 5, 1);
-  ASSERT_TRUE(next(ParityStage::kFailed));
+  for (const std::uint64_t turn : {1U, 4U}) {
+    say(0, ParityStage::kBegin, 5, turn);
+    const auto answer = next(ParityStage::kFailed);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->message.turn, turn);
+  }
   EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(100))) << "rank 0 has not said so yet";
-  say(0, ParityStage::kBegin, 5, 2);
+  say(0, ParityStage::kBegin, 5, 5);
   EXPECT_TRUE(next(ParityStage::kWritten));
 }
 

@@ -6,7 +6,9 @@
 #include <span>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/try.h"
+#include "format/layout.h"
 #include "nodes/sealed_name.h"
 
 namespace deepfreeze {
@@ -40,11 +42,25 @@ Result<LinkBytes> ServedFiles::read_range(const LinkRead& read, Monotonic::time_
     return refused(fmt::format("{} bytes at {} reach beyond the end: {} has {}", read.size,
                                read.offset, read.file, answer.file_bytes));
   }
-  answer.bytes.resize(read.size);
-  DF_TRY(const std::size_t count,
-         file->read_at(read.offset, std::as_writable_bytes(std::span(answer.bytes))));
-  if (count == read.size) return answer;
-  return fail(ErrorCode::kIo, fmt::format("{} was cut while it was read", read.file));
+  DF_TRY(const auto bytes, read_pages(*file, read));
+  if (bytes.size() < read.size) {
+    return fail(ErrorCode::kIo, fmt::format("{} was cut while it was read", read.file));
+  }
+  answer.bytes.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return answer;
+}
+
+// Past the page cache, which is the training's: these files are read once, and were written past
+// it.
+Result<std::span<const std::byte>> ServedFiles::read_pages(File& file, const LinkRead& read) {
+  if (pages_.bytes().empty()) {
+    DF_TRY(pages_, MappedMemory::allocate(kRangeBytesMax + 2 * kPageBytes));
+  }
+  const std::uint64_t before = read.offset % kPageBytes;
+  const auto into = pages_.bytes().first(round_up(before + read.size, kPageBytes));
+  DF_TRY(const std::size_t count, file.read_at(read.offset - before, into));
+  return into.first(std::min<std::size_t>(count, before + read.size))
+      .subspan(std::min<std::size_t>(count, before));
 }
 
 Result<File*> ServedFiles::open(const LinkRead& read, Monotonic::time_point now) {
@@ -66,12 +82,12 @@ Result<File*> ServedFiles::open(const LinkRead& read, Monotonic::time_point now)
 
 // The directory may have been made anew since it was opened.
 Result<std::unique_ptr<File>> ServedFiles::open_in_run(const std::string& path) {
-  auto file = run_->open_read(path, Access::kBuffered);
+  auto file = run_->open_read(path, Access::kDirect);
   if (file || file.error().code() != ErrorCode::kNotFound) return file;
   DF_TRY(const bool is_in_place, run_->is_in_place());
   if (is_in_place) return file;
   DF_TRY_VOID(run_->reopen());
-  return run_->open_read(path, Access::kBuffered);
+  return run_->open_read(path, Access::kDirect);
 }
 
 void ServedFiles::close_idle(Monotonic::time_point now) {

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
+#include "base/mapped_memory.h"
 #include "link/link_message.h"
 #include "storage/vfs.h"
 
@@ -41,9 +43,12 @@ class ServedFiles {
   [[nodiscard]] Result<File*> open(const LinkRead& read, Monotonic::time_point now);
   [[nodiscard]] Result<std::unique_ptr<File>> open_in_run(const std::string& path);
 
+  [[nodiscard]] Result<std::span<const std::byte>> read_pages(File& file, const LinkRead& read);
+
   const std::unique_ptr<Vfs> run_;
   const std::chrono::milliseconds idle_;
   std::map<std::string, Open> files_;  // by path in the run
+  MappedMemory pages_;                 // of the read that is being answered
 };
 
 }  // namespace deepfreeze

@@ -1,0 +1,239 @@
+"""The cost of parity over nodes, and of a rebuild: nodes are processes with a directory each.
+
+All are on this machine and share its cores and its disk; their links are TLS over the loopback.
+Jobs without parity and with each scheme take turns. Exit status: 0; 1 if a job failed; 130 if
+interrupted (what was measured is shown).
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.measure.options import interruptible, make_parser, positive, seeded
+
+PROGRAM = "lab.experiments.parity"
+NODES = 4
+SCHEMES: dict[str, tuple[int, int] | None] = {
+    "no parity": None,
+    "df.partner()": (1, 1),
+    "df.parity(3, 1)": (3, 1),
+    "df.parity(2, 2)": (2, 2),
+}
+LOST = (1, 2)  # of the last job, which bears two
+NEVER_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Save:
+    """Of one rank."""
+
+    local_seconds: float
+    protected_seconds: float  # after that
+    cpu_seconds: float  # of both, by all threads
+
+
+@dataclass(frozen=True)
+class Job:
+    scheme: str
+    saves: list[Save]  # of all ranks
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = make_parser(PROGRAM, __doc__, "the state")
+    parser.add_argument("--megabytes", type=positive, default=256, help="of each node's state")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--saves", type=positive, default=3, help="of each job, after a first one")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all measurements")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--scheme", choices=SCHEMES, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def rank_main(options: argparse.Namespace) -> int:
+    """One node of a job; its saves go to standard output."""
+    import torch  # noqa: PLC0415  (not in the process that starts the ranks)
+    import torch.distributed as dist  # noqa: PLC0415
+
+    import deepfreeze as df  # noqa: PLC0415
+
+    place, rank = options.directory, options.rank
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{place}/meet", rank=rank, world_size=NODES)
+    torch.manual_seed(options.seed + rank)
+    state = {"own": df.per_rank(torch.randn(options.megabytes * 250_000))}
+    pieces = SCHEMES[options.scheme]
+    protect = None if pieces is None else df.parity(*pieces)
+    found = []
+    with df.Checkpointer(
+        place / f"node{rank}", near="node", link="lo", protect=protect, ranks=df.TorchRanks(),
+        keep=df.keep(last=1),
+    ) as ckpt:  # fmt: skip
+        for step in range(options.saves + 1):
+            state["own"].value.add_(1.0)  # all of it changes
+            dist.barrier()
+            began, used = time.perf_counter(), cpu_seconds()
+            handle = ckpt.save(step, state)
+            assert handle is not None
+            handle.wait("local", NEVER_SECONDS)
+            local = time.perf_counter()
+            if protect is not None:
+                handle.wait("protected", NEVER_SECONDS)
+            dist.barrier()  # others may still read of this one
+            end = time.perf_counter()
+            found.append(
+                {
+                    "local_seconds": local - began,
+                    "protected_seconds": end - local,
+                    "cpu_seconds": cpu_seconds() - used,
+                }
+            )
+    dist.destroy_process_group()
+    print(json.dumps(found[1:]))
+    return 0
+
+
+def run_job(options: argparse.Namespace, scheme: str, place: Path) -> Job:
+    command = [sys.executable, "-m", PROGRAM, "--scheme", scheme, "--directory", str(place)]
+    command += ["--megabytes", str(options.megabytes), "--saves", str(options.saves)]
+    command += ["--seed", str(options.seed)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen(
+            [*command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for rank in range(NODES)
+    ]
+    outputs = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise RuntimeError(f"a job with {scheme} failed")
+    return Job(scheme, [Save(**save) for text in outputs for save in json.loads(text)])
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """One call of `deepfreeze rebuild`, and a copy of as many bytes as it reads and writes."""
+
+    bytes: int  # calculated
+    seconds: float
+    copy_seconds: float
+
+
+def drop_caches(place: Path) -> None:
+    """Of all files there, so that they come from the disk."""
+    os.sync()
+    for path in place.rglob("*.safetensors"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def rebuild(place: Path) -> Rebuild:
+    """After the loss of two nodes of four: half of the files are calculated from the others."""
+    left = [place / f"node{node}" for node in range(NODES) if node not in LOST]
+    program = str(Path(sys.executable).with_name("deepfreeze"))
+    whole = place / "whole"
+    drop_caches(place)
+    began = time.perf_counter()
+    done = subprocess.run(
+        [program, "rebuild", str(whole), *map(str, left), "--json"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    calculated = sum(
+        file["bytes"] for file in json.loads(done.stdout)["files"] if file["calculated"]
+    )
+    return Rebuild(calculated, seconds, copy_as_much(place, left, whole))
+
+
+def copy_as_much(place: Path, left: Sequence[Path], whole: Path) -> float:
+    """The least that a rebuild must do: each file that is left is read once, which is as many bytes
+    as are written, and these are synced.
+    """
+    drop_caches(place)
+    files = [sorted(node.rglob("*.safetensors")) for node in left]
+    began = time.perf_counter()
+    for index, pair in enumerate(zip(*files, strict=True)):
+        target = whole.with_name(f"copy-{index}")
+        with target.open("wb") as into:
+            for path in pair:
+                with path.open("rb") as file:
+                    shutil.copyfileobj(file, into, 1 << 22)
+            os.fsync(into.fileno())
+    return time.perf_counter() - began
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def line(job_saves: list[Save], plain_cpu: float, gigabytes: float) -> dict[str, Any]:
+    seconds = [save.protected_seconds for save in job_saves]
+    return {
+        "local_seconds": spread([save.local_seconds for save in job_saves]),
+        "protected_seconds": spread(seconds),
+        "gigabytes_per_second": spread([gigabytes / each for each in seconds]),
+        "cpu_seconds_per_gigabyte": spread(
+            [(save.cpu_seconds - plain_cpu) / gigabytes for save in job_saves]
+        ),
+    }
+
+
+def report(jobs: list[Job], rebuilds: list[Rebuild], megabytes: int) -> dict[str, Any]:
+    gigabytes = megabytes / 1000
+    saves = {name: [s for job in jobs if job.scheme == name for s in job.saves] for name in SCHEMES}
+    plain = statistics.median(save.cpu_seconds for save in saves["no parity"])
+    told: dict[str, Any] = {
+        name: line(found, plain, gigabytes) for name, found in saves.items() if SCHEMES[name]
+    }
+    told["rebuild"] = {
+        "gigabytes_per_second": spread([one.bytes / 1e9 / one.seconds for one in rebuilds]),
+        "rate_over_copy": spread([one.copy_seconds / one.seconds for one in rebuilds]),
+    }
+    return told
+
+
+def print_report(told: dict[str, Any]) -> None:
+    print(f"{NODES} nodes on one machine; a node's seconds, GB of its state; median [all]")
+    for name, figures in told.items():
+        print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
+
+
+@interruptible
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.rank is not None:
+        return rank_main(options)
+    options.seed = seeded(options, PROGRAM)
+    jobs: list[Job] = []
+    rebuilds: list[Rebuild] = []
+    for number in range(options.rounds):
+        for scheme, pieces in SCHEMES.items():
+            with tempfile.TemporaryDirectory(prefix="parity-", dir=options.directory) as place:
+                jobs.append(run_job(options, scheme, Path(place)))
+                if pieces == (2, 2):
+                    rebuilds.append(rebuild(Path(place)))
+            print(f"round {number + 1} of {options.rounds}: {scheme}", flush=True)
+    told = report(jobs, rebuilds, options.megabytes)
+    if options.json is not None:
+        options.json.write_text(json.dumps(told, indent=2) + "\n")
+    print_report(told)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
