@@ -83,8 +83,7 @@ struct DecidedOutcome {
 
 // Deletes decided attempts, one after the other: manifest, directory sync, then the rest. An
 // undecided one may only be removed by the process whose attempt it is. Idempotent; kCorrupt if a
-// manifest does not verify: that attempt is left as it is. `may_go` is asked before each, and again
-// once its manifest is gone: then false brings it back.
+// manifest does not verify: that attempt is left as it is. `may_go` is asked right before each.
 [[nodiscard]] Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
                                      const std::function<bool(const AttemptName&)>& may_go = {});
 [[nodiscard]] Status remove_attempt(Vfs& vfs, const AttemptName& name);

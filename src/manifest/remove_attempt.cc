@@ -3,8 +3,6 @@
 //  1  manifest.json is renamed to manifest.deleted.json: from here on no reader counts it, and a
 //     collector knows that the deletion is to be finished. An aborted manifest stays: it makes
 //     the rest of its attempt garbage already.
-//     If it turns out to be needed, it gets its name back: nobody has come to rely on it before,
-//     and whoever comes later finds it deleted.
 //  2  Sync the attempt's directory, even if another process did step 1 or aborted the attempt: it
 //     may have died before its sync.
 //  3  Remove all other files. 4  Sync the directory: the remaining files can't pass for undecided.
@@ -69,24 +67,22 @@ Status remove_files(Vfs& vfs, const std::string& directory, std::string_view las
 
 namespace {
 
-using MayGo = std::function<bool(const AttemptName&)>;
-
-// After step 1.
-Status give_back(Vfs& vfs, const std::string& directory) {
-  DF_TRY_VOID(unless_gone(vfs.rename_no_replace(join_name(directory, kDeletedManifestFile),
-                                                join_name(directory, kManifestFile))));
-  return unless_gone(vfs.sync_dir(directory));
+// A mark may come in between from a process that does not know yet (NodeParity).
+Status remove_empty(Vfs& vfs, const std::string& directory) {
+  Status removed = unless_gone(vfs.remove_dir(directory));
+  const auto left = removed ? Result<std::vector<DirEntry>>() : vfs.list(directory);
+  if (removed || !left || left->empty()) return removed;
+  DF_TRY_VOID(remove_files(vfs, directory, ""));
+  return unless_gone(vfs.remove_dir(directory));
 }
 
-Status remove_unless_needed(Vfs& vfs, const AttemptName& name, const MayGo& may_go) {
+}  // namespace
+
+Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
   const std::string directory = attempt_dir_name(name);
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
   DF_TRY(const std::string_view last, mark_deleted(vfs, name, *entries));
-  const bool was_decided = has_name(*entries, kDeletedManifestFile);
-  if (last == kDeletedManifestFile && !was_decided && may_go && !may_go(name)) {
-    return give_back(vfs, directory);
-  }
   if (!last.empty()) {
     DF_TRY_VOID(unless_gone(vfs.sync_dir(directory)));  // step 2
     DF_FAIL_POINT("remove.manifest_synced");
@@ -97,15 +93,9 @@ Status remove_unless_needed(Vfs& vfs, const AttemptName& name, const MayGo& may_
     DF_FAIL_POINT("remove.files_synced");
     DF_TRY_VOID(unless_gone(vfs.remove_file(join_name(directory, last))));  // step 5
   }
-  DF_TRY_VOID(unless_gone(vfs.remove_dir(directory)));
+  DF_TRY_VOID(remove_empty(vfs, directory));
   DF_FAIL_POINT("remove.directory_removed");
   return {};
-}
-
-}  // namespace
-
-Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
-  return remove_unless_needed(vfs, name, {});
 }
 
 Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
@@ -115,7 +105,7 @@ Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names,
     if (may_go && !may_go(name)) continue;
     // An attempt that can't be removed, for instance because of a foreign file in it, must not keep
     // all others.
-    Status removed = remove_unless_needed(vfs, name, may_go);
+    Status removed = remove_unsynced(vfs, name);
     if (first && !removed) first = std::move(removed);
   }
   DF_TRY_VOID(vfs.sync_dir(""));  // step 6

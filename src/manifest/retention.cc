@@ -106,8 +106,8 @@ std::vector<const AttemptState*> list_with_parity(const RunListing& listing) {
 }
 
 // Other nodes may need them until a newer one is protected: the newest of the line that all nodes
-// have protected, the newest such one without NaN, and the newest that may get its mark yet. If
-// none of the line is protected, the newest protected one of all.
+// have protected, the newest such one without NaN, and newer ones that may have the mark elsewhere,
+// or get it yet. If none of the line is protected, the newest protected one of all.
 void keep_protected(std::vector<Candidate>& candidates, const RunListing& listing) {
   const std::vector<const AttemptState*> with_parity = list_with_parity(listing);
   const auto keep_first = [&](const auto& is_wanted) {
@@ -123,9 +123,10 @@ void keep_protected(std::vector<Candidate>& candidates, const RunListing& listin
   keep_first(
       [&](const AttemptState* one) { return is_on_line(one) && !is_non_finite(*one->manifest); });
   if (!keep_first(is_on_line)) keep_first(is_marked);
-  keep_first([&](const AttemptState* one) {
-    return !one->is_given_up && (!one->is_protected || is_on_line(one));
-  });
+  for (const AttemptState* const one : with_parity) {
+    if (is_on_line(one)) return;
+    if (!one->is_protected && !one->is_given_up) keep_attempt(candidates, one->name);
+  }
 }
 
 std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep,
@@ -258,8 +259,9 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
 }
 
 // Whether it was given a tag since the run was listed, or its parity was begun, or that can't be
-// told. Asked before its deletion begins and again once it has: who comes later finds it deleted
-// (given_tags.cc, step 4; NodeParity::write()).
+// told. Asked right before it goes: a moment remains. A tag that comes in it is refused
+// (given_tags.cc, step 4) or goes with its checkpoint; so does parity, which is one lost node to
+// the others. The process that writes parity holds its checkpoint (Collection::held).
 bool is_needed_now(Vfs& vfs, const RunListing& listing, const AttemptName& name) {
   const auto listed = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (listed == listing.attempts.end() || !listed->committed()) return false;
