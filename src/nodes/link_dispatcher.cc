@@ -16,6 +16,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kReceiveMax{60'000};  // then it waits again
 
+// As if the message were lost, if memory is refused: the others get theirs.
+template <class Call>
+void guarded(Call call) {
+  try {
+    call();
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("a message of another node is dropped: {}", cause.what()));
+  }
+}
+
 }  // namespace
 
 LinkDispatcher::LinkDispatcher(Endpoint& endpoint, const Takers& takers)
@@ -35,11 +45,7 @@ void LinkDispatcher::run() {
   while (true) {
     auto event = endpoint_.receive(kReceiveMax);
     if (event) {
-      try {
-        hand_out(*std::move(event));
-      } catch (const std::exception& cause) {  // as if the message were lost
-        log_warning(fmt::format("a message of another node is dropped: {}", cause.what()));
-      }
+      hand_out(*std::move(event));
     } else if (event.error().code() != ErrorCode::kTimeout) {
       break;  // the endpoint is closed
     }
@@ -60,7 +66,9 @@ LinkTaker* LinkDispatcher::taker_of(const LinkMessage& message) const {
 void LinkDispatcher::hand_out(LinkEvent event) {
   if (!event.message) return tell_link(event.rank);
   LinkTaker* const taker = taker_of(*event.message);
-  if (taker != nullptr) return taker->take(event.rank, *std::move(event.message));
+  if (taker != nullptr) {
+    return guarded([&] { taker->take(event.rank, *std::move(event.message)); });
+  }
   const auto* read = std::get_if<LinkRead>(&*event.message);
   if (read == nullptr) return;
   // So that the peer need not wait for its deadline. It fails only if there is no link any more.
@@ -75,7 +83,7 @@ void LinkDispatcher::tell_link(std::uint32_t rank) {
   const auto state = std::ranges::find(states, rank, &LinkState::rank);
   if (state == states.end()) return;
   for (LinkTaker* const taker : all()) {
-    if (taker != nullptr) taker->note(*state);
+    if (taker != nullptr) guarded([&] { taker->note(*state); });
   }
 }
 

@@ -26,13 +26,18 @@ std::unexpected<Error> no_answer(std::uint32_t rank, std::chrono::milliseconds t
               fmt::format("rank {} has not answered for {} ms", rank, time.count()));
 }
 
-// The codes that say something of the file. Any other of a peer's would seem to be this process's.
+// The codes that say something of the file, or that the peer can't say it now. Any other of a
+// peer's would seem to be this process's.
 Error as_read_error(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kNotFound:
     case ErrorCode::kGone:
     case ErrorCode::kCorrupt:
       return error;
+    case ErrorCode::kBusy:
+    case ErrorCode::kNoSpace:
+    case ErrorCode::kTimeout:
+      return {ErrorCode::kTimeout, error.message(), error.os_errno()};
     default:
       return {ErrorCode::kIo, error.message(), error.os_errno()};
   }

@@ -200,7 +200,8 @@ TEST_F(RemoteAsksTest, APeersErrorsAreThoseOfAFile) {
                                Case{ErrorCode::kGone, ErrorCode::kGone, ErrorCode::kGone},
                                Case{ErrorCode::kCorrupt, ErrorCode::kCorrupt, ErrorCode::kCorrupt},
                                Case{ErrorCode::kIo, ErrorCode::kIo, ErrorCode::kIo},
-                               Case{ErrorCode::kBusy, ErrorCode::kIo, ErrorCode::kIo},
+                               Case{ErrorCode::kBusy, ErrorCode::kTimeout, ErrorCode::kTimeout},
+                               Case{ErrorCode::kNoSpace, ErrorCode::kTimeout, ErrorCode::kTimeout},
                                Case{ErrorCode::kCancelled, ErrorCode::kIo, ErrorCode::kIo},
                                Case{ErrorCode::kInternal, ErrorCode::kIo, ErrorCode::kIo}}) {
     PlayedPeers scene;

@@ -1,7 +1,9 @@
 #include "nodes/routed_files.h"
 
+#include <optional>
 #include <utility>
 
+#include "storage/os_error.h"
 #include "storage/read_only.h"
 
 namespace deepfreeze {
@@ -16,10 +18,13 @@ class RoutedFiles final : public ReadOnlyVfs {
         fail(ErrorCode::kNotFound, fmt::format("open {}: no other node has it", name));
     const auto route = routes_.find(name);
     if (route == routes_.end()) return file;
+    std::optional<Error> open;  // of a node that may have it
     for (Vfs* node : route->second) {
       file = node->open_read(name, access);
-      if (file) break;
+      if (file) return file;
+      if (may_have_good_copy(file.error())) open = file.error();
     }
+    if (open) return std::unexpected(*open);
     return file;
   }
   Result<std::vector<DirEntry>> list(std::string_view name) override {

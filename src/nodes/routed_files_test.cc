@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
+#include "storage/os_error.h"
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
@@ -25,6 +28,18 @@ TEST(RoutedFiles, EachFileComesFromANodeThatHasIt) {
   EXPECT_EQ(files->path_of("step-1/b"), two.path_of("step-1/b"));
   EXPECT_EQ(files->path_of("step-1"), two.path_of("step-1"));
   EXPECT_EQ(files->path_of("step-2"), "step-2");
+}
+
+// Whether the file is lost is not known then.
+TEST(RoutedFiles, ANodeThatMayHaveItCountsMoreThanOneThatHasNot) {
+  SimDisk refusing;
+  SimDisk empty;
+  refusing.plant(kFile, "one's");
+  refusing.fail_read_at(refusing.read_count(), EACCES);
+  const auto files = route_files({{std::string(kFile), {&refusing, &empty}}});
+  const auto opened = files->open_read(kFile, Access::kBuffered);
+  ASSERT_FALSE(opened);
+  EXPECT_TRUE(may_have_good_copy(opened.error())) << opened.error().message();
 }
 
 TEST(RoutedFiles, ANameWithoutARouteAsksNobody) {
