@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/fail_point.h"
 #include "cli/test_run.h"
 #include "protect/write_parity.h"
 #include "restore/run_fixture.h"
@@ -195,12 +196,22 @@ TEST_F(RebuildVerbTest, ADamagedFileThatIsThereIsReplaced) {
   expect_whole(rebuild({0, 1}), 1, 1);
 }
 
-// The user has it, damaged; it is theirs to delete.
-TEST_F(RebuildVerbTest, ACommittedCheckpointThatIsThereStays) {
+TEST_F(RebuildVerbTest, ADamagedBlockThatIsThereIsReplaced) {
   ASSERT_EQ(rebuild({0, 1}).code, 0);
-  flip_bit(whole_ / attempt(saved_[1]) / saved_[1].files[3].name, 100);
+  const fs::path file = whole_ / attempt(saved_[1]) / saved_[1].files[3].name;
+  flip_bit(file, 8 * fs::file_size(file) - 1);
+  expect_whole(rebuild({0, 1}), 1, 1);
+}
+
+// They may be the last copy: nobody knows where they came from.
+TEST_F(RebuildVerbTest, FilesThatWereThereBeforeStayIfTheRestCanNotBeHad) {
+  ASSERT_EQ(rebuild({0, 1}).code, 0);
+  const fs::path there = whole_ / attempt(saved_[1]);
+  fs::remove(there / kManifestFile);
+  for (const std::size_t rank : {0U, 2U, 3U}) fs::remove(there / saved_[1].files[rank].name);
   EXPECT_EQ(rebuild({0}, "@2").code, 3);
-  EXPECT_TRUE(fs::exists(whole_ / attempt(saved_[1]) / saved_[1].files[0].name));
+  EXPECT_TRUE(fs::exists(there / saved_[1].files[1].name));
+  EXPECT_FALSE(fs::exists(there / saved_[1].files[0].name)) << "this one was brought";
 }
 
 // A node that was cut off has heard neither of the claim nor of the commit.
@@ -216,6 +227,18 @@ TEST_F(RebuildVerbTest, TheFileOfAFartherTierIsTakenBeforeParity) {
   ASSERT_EQ(call({"flush", run_.text(), far}).code, 0);
   const Answer answer = call_json({"rebuild", whole_.string(), node(0).string(), far});
   expect_whole(answer, 1, 0);
+}
+
+// Nothing of the copies is to blame, and no older step is taken.
+TEST_F(RebuildVerbTest, AnErrorOfTheDestinationIsToldAsSuch) {
+  for (const char* fault : {"tier.written=error:EIO", "tier.append=error:ENOSPC"}) {
+    ASSERT_TRUE(fail_points::arm(fault));
+    const Answer answer = rebuild({0, 1, 2, 3});
+    fail_points::disarm();
+    EXPECT_EQ(answer.code, 3) << fault;
+    EXPECT_EQ(answer.err.find("no place has"), std::string::npos) << answer.err;
+    EXPECT_EQ(answer.err.find("no checkpoint can be made whole"), std::string::npos) << answer.err;
+  }
 }
 
 TEST_F(RebuildVerbTest, RefusesWhatCanNotBeMeant) {

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/try.h"
 #include "format/names.h"
-#include "manifest/commit.h"
 #include "manifest/record_file.h"
 #include "nodes/routed_files.h"
 #include "protect/rebuilt_files.h"
+#include "restore/shard_file.h"
+#include "storage/os_error.h"
 #include "tiering/flush.h"
 #include "tiering/flush_plan.h"
 #include "tiering/merged_run.h"
@@ -20,48 +23,92 @@ namespace {
 
 using Copied = LeftPlaces::Copied;
 
-// Whether another copy of the file may do.
-bool is_of_this_copy(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kIncomplete:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kIo:
-      return true;
-    default:
-      return false;
-  }
+// Whether all blocks of the file verify there.
+bool is_whole(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
+  const auto shard = open_shard_file(vfs, manifest, file);
+  if (!shard) return false;
+  const auto fault = verify_blocks(vfs, *shard, {.thread_count = 1, .on_progress = {}});
+  return fault && !*fault;
 }
 
-// The copy has a name only once it is whole, so one that is there was begun by an earlier rebuild.
-Result<Copied> bring(const ManifestFile& file, std::span<Vfs* const> copies, Vfs* calculated,
-                     const Manifest& manifest, TierStore& to, const CopySettings& settings) {
-  Copied copied_file{.file = file.name, .bytes = file.bytes, .place = {}};
-  if (has_sealed_file(to.view(), manifest, file)) {
-    if (settings.on_bytes) settings.on_bytes(file.bytes, 0);
-    return copied_file;
+struct Source {
+  Vfs* files = nullptr;
+  bool is_calculated = false;
+};
+
+class Bringing {
+ public:
+  Bringing(const Manifest& manifest, TierStore& to, const CopySettings& settings)
+      : manifest_(manifest), to_(to), settings_(settings) {}
+
+  // kIncomplete: no source has the file. Another code: one may have it, or the destination fails.
+  [[nodiscard]] Result<Copied> bring(const ManifestFile& file, std::span<const Source> sources);
+  // The files that were brought are removed; those that were there before stay.
+  void undo();
+
+ private:
+  // Empty: it is there. Else the reason; an error of the destination ends all.
+  [[nodiscard]] Result<std::optional<Error>> try_one(const ManifestFile& file,
+                                                     const Source& source);
+
+  const Manifest& manifest_;
+  TierStore& to_;
+  const CopySettings& settings_;
+  std::vector<std::string> brought_;
+};
+
+Result<std::optional<Error>> Bringing::try_one(const ManifestFile& file, const Source& source) {
+  const Status copied = copy_sealed_file({.from = *source.files,
+                                          .manifest = manifest_,
+                                          .file = file,
+                                          .to = to_,
+                                          .if_taken = IfTaken::kReplace},
+                                         settings_);
+  if (copied) return std::nullopt;
+  const Error& error = copied.error();
+  const bool may_be_of_destination =
+      error.code() == ErrorCode::kIo || error.code() == ErrorCode::kNoSpace;
+  if (may_be_of_destination && is_whole(*source.files, manifest_, file)) {
+    return std::unexpected(error);
   }
-  std::vector<Vfs*> sources(copies.begin(), copies.end());
-  if (calculated != nullptr) sources.push_back(calculated);
+  return error;
+}
+
+Result<Copied> Bringing::bring(const ManifestFile& file, std::span<const Source> sources) {
+  Copied found{.file = file.name, .bytes = file.bytes, .place = {}};
+  if (is_whole(to_.view(), manifest_, file)) {
+    if (settings_.on_bytes) settings_.on_bytes(file.bytes, 0);
+    return found;
+  }
   std::string faults;
-  for (Vfs* const source : sources) {
-    const Status copied = copy_sealed_file({.from = *source,
-                                            .manifest = manifest,
-                                            .file = file,
-                                            .to = to,
-                                            .if_taken = IfTaken::kReplace},
-                                           settings);
-    if (copied) {
-      copied_file.place = source->path_of(path_in_run(manifest, file.name));
-      copied_file.is_calculated = source == calculated;
-      return copied_file;
+  std::optional<Error> open;  // of a source that may have it
+  for (const Source& source : sources) {
+    DF_TRY(const auto fault, try_one(file, source));
+    if (!fault) {
+      const std::string path = path_in_run(manifest_, file.name);
+      brought_.push_back(path);
+      found.place = source.files->path_of(path);
+      found.is_calculated = source.is_calculated;
+      return found;
     }
-    if (!is_of_this_copy(copied.error())) return std::unexpected(copied.error());
-    faults += fmt::format("; {}", copied.error().message());
+    if (may_have_good_copy(*fault)) open = fault;
+    faults += fmt::format("; {}", fault->message());
   }
-  return fail(ErrorCode::kIncomplete,
-              fmt::format("no place has {} of step {} whole{}", file.name, manifest.point.step,
+  return fail(open ? open->code() : ErrorCode::kIncomplete,
+              fmt::format("no place has {} of step {} whole{}", file.name, manifest_.point.step,
                           faults.empty() ? ", and no parity covers it" : faults));
+}
+
+void Bringing::undo() {
+  for (const std::string& path : brought_) (void)to_.view().remove_file(path);
+  (void)to_.view().remove_dir(attempt_dir_name(name_of(manifest_)));  // if nothing else is there
+}
+
+std::vector<Source> sources_of(const std::vector<Vfs*>& copies, Vfs* calculated) {
+  std::vector<Source> sources;
+  for (Vfs* const copy : copies) sources.push_back({.files = copy});
+  if (calculated != nullptr) sources.push_back({.files = calculated, .is_calculated = true});
+  return sources;
 }
 
 }  // namespace
@@ -97,14 +144,17 @@ Status LeftPlaces::copy_claims(TierStore& to) const {
   return {};
 }
 
-Result<LeftPlaces::Pieces> LeftPlaces::find_pieces(const Manifest& manifest) const {
+// A place that can't be listed counts as lost, as a lost node does.
+LeftPlaces::Pieces LeftPlaces::find_pieces(const Manifest& manifest) const {
   const std::string directory = attempt_dir_name(name_of(manifest));
   Pieces pieces;
   std::vector<std::string> parity;
   for (const OpenedRun& place : places_) {
     const auto entries = place.vfs->list(directory);
-    if (!entries && entries.error().code() == ErrorCode::kNotFound) continue;
-    if (!entries) return std::unexpected(entries.error());
+    if (!entries && entries.error().code() != ErrorCode::kNotFound) {
+      log_warning(fmt::format("{} counts as lost: {}", place.path, entries.error().message()));
+    }
+    if (!entries) continue;
     for (const DirEntry& entry : *entries) {
       auto& route = pieces.routes[join_name(directory, entry.name)];
       if (route.empty() && is_parity_file_name(entry.name)) parity.push_back(entry.name);
@@ -119,14 +169,18 @@ Result<LeftPlaces::Pieces> LeftPlaces::find_pieces(const Manifest& manifest) con
 Result<std::vector<Copied>> LeftPlaces::bring_files(const Pieces& pieces, const Manifest& manifest,
                                                     TierStore& to,
                                                     const CopySettings& settings) const {
+  Bringing bringing(manifest, to, settings);
   std::vector<Copied> files;
   for (const ManifestFile& file : manifest.files) {
     const auto route = pieces.routes.find(path_in_run(manifest, file.name));
-    const std::vector<Vfs*> none;
-    const std::vector<Vfs*>& copies = route == pieces.routes.end() ? none : route->second;
-    DF_TRY(Copied copied_file,
-           bring(file, copies, pieces.calculated.get(), manifest, to, settings));
-    files.push_back(std::move(copied_file));
+    const std::vector<Vfs*> copies =
+        route == pieces.routes.end() ? std::vector<Vfs*>() : route->second;
+    auto brought = bringing.bring(file, sources_of(copies, pieces.calculated.get()));
+    if (!brought) {
+      if (brought.error().code() == ErrorCode::kIncomplete) bringing.undo();
+      return std::unexpected(brought.error());
+    }
+    files.push_back(*std::move(brought));
   }
   return files;
 }
@@ -150,16 +204,9 @@ Status LeftPlaces::commit(const Manifest& manifest, TierStore& to,
 
 Result<std::vector<Copied>> LeftPlaces::rebuild(const Manifest& manifest, TierStore& to,
                                                 const CopySettings& settings) const {
-  DF_TRY(const Pieces pieces, find_pieces(manifest));
-  auto files = bring_files(pieces, manifest, to, settings);
-  if (files) {
-    DF_TRY_VOID(commit(manifest, to, settings));
-    return files;
-  }
-  const auto known = read_manifest(to.view(), name_of(manifest), "");
-  if (files.error().code() == ErrorCode::kIncomplete && !known) {
-    DF_TRY_VOID(remove_attempt(to.view(), name_of(manifest)));
-  }
+  const Pieces pieces = find_pieces(manifest);
+  DF_TRY(auto files, bring_files(pieces, manifest, to, settings));
+  DF_TRY_VOID(commit(manifest, to, settings));
   return files;
 }
 

@@ -35,15 +35,16 @@ class LeftPlaces {
   [[nodiscard]] Status copy_claims(TierStore& to) const;
   // The checkpoint is committed on `to` once this succeeds: each file from the first place that has
   // it whole, every block verified on the way, or else calculated from the others and from parity.
-  // kIncomplete: a file can't be had; the message says what is wrong in each place, and `to` has
-  // nothing of the checkpoint.
+  // kIncomplete: a file can't be had; the message says what is wrong in each place, and `to` has no
+  // file of the checkpoint that it did not have before. Other codes: a place may have it, or `to`
+  // fails.
   [[nodiscard]] Result<std::vector<Copied>> rebuild(const Manifest& manifest, TierStore& to,
                                                     const CopySettings& settings) const;
 
  private:
   struct Pieces;
   explicit LeftPlaces(std::vector<OpenedRun> places);
-  [[nodiscard]] Result<Pieces> find_pieces(const Manifest& manifest) const;
+  [[nodiscard]] Pieces find_pieces(const Manifest& manifest) const;
   [[nodiscard]] Result<std::vector<Copied>> bring_files(const Pieces& pieces,
                                                         const Manifest& manifest, TierStore& to,
                                                         const CopySettings& settings) const;
