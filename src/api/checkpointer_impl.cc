@@ -151,7 +151,7 @@ void Checkpointer::Impl::collect(std::uint64_t generation) {
   if (!check_not_fenced(*vfs, generation)) return;
   const auto held = [this](const RunListing& listing) {
     auto names = flusher ? flusher->held(listing) : std::vector<AttemptName>();
-    if (parity) std::ranges::copy(parity->held(), std::back_inserter(names));
+    std::ranges::copy(parity_hold->held(), std::back_inserter(names));
     return names;
   };
   const auto collected = collect_garbage(*vfs, keep, {.held = held});
@@ -172,6 +172,7 @@ std::shared_ptr<Flusher> Checkpointer::Impl::start_flusher(std::vector<FarTier> 
   Flusher::Settings settings;
   settings.open_near = [root = vfs->path_of("")] { return open_posix_vfs(root); };
   settings.near_keep = options.keep;
+  settings.held = [hold = parity_hold] { return hold->held(); };
   settings.tiers = std::move(far);
   settings.commits = leads();
   settings.share = is_on_nodes() ? FlushShare::kOfNode : FlushShare::kAll;

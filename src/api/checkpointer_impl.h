@@ -174,6 +174,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   const std::unique_ptr<AgentLink> agent;           // null: there is none
   const std::shared_ptr<TierWatch> watch;
+  const std::shared_ptr<ParityHold> parity_hold = std::make_shared<ParityHold>();
   std::vector<Vfs*> far_views;           // of the flusher's tiers, or of those below
   std::vector<FarTier> unwritten_tiers;  // of a run that was opened read-only
   const pid_t owner = ::getpid();

@@ -55,6 +55,7 @@ Status Checkpointer::Impl::start_own_parity(const OwnParityGroup& group) {
   settings.own = static_cast<std::size_t>(own - settings.group.begin());
   for (const JobNode& node : map->nodes()) settings.leaders.push_back(node.ranks.front());
   settings.leads = leads();
+  settings.hold = parity_hold;
   if (options.protect) settings.parity.bytes_per_second = options.protect->bytes_per_second;
   settings.send = [to = nodes.get()](std::uint32_t rank, const LinkMessage& message) {
     return to->send(rank, message);

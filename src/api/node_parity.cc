@@ -114,11 +114,6 @@ void NodeParity::committed(const AttemptName& name) {
   carry_out(orders);
 }
 
-std::vector<AttemptName> NodeParity::held() const {
-  const std::lock_guard lock(mutex_);
-  return current_ ? std::vector<AttemptName>{current_->name} : std::vector<AttemptName>();
-}
-
 void NodeParity::carry_out(const ParityConductor::Orders& orders) {
   for (const ParityConductor::Order& order : orders) {
     for (const std::uint32_t leader : order.to) {
@@ -155,6 +150,7 @@ bool NodeParity::begin(const ParityConductor::Order& order) {
     return current_->is_written;
   }
   current_ = Current{.name = order.name, .turn = order.turn};
+  settings_.hold->hold(order.name);
   restart_pause();
   leave_.store(true, std::memory_order_relaxed);  // the parity that is being written
   return false;
@@ -344,9 +340,9 @@ bool NodeParity::is_gone(std::uint32_t leader) const {
 
 // Others wait for rank 0's word, and rank 0 for those leaders that may still have one.
 bool NodeParity::is_drained() const {
-  if (!settings_.leads) return true;
   if (!verdicts_.empty()) return is_mark_told_;
   if (committed_count() == 0) return true;
+  if (!settings_.leads) return false;
   if (!conductor_) return is_gone(rank0());
   return conductor_->current() && std::ranges::all_of(conductor_->awaited(), [this](auto leader) {
            return leader != own_leader() && is_gone(leader);
@@ -364,6 +360,19 @@ void NodeParity::drain(std::chrono::milliseconds patience) {
   wake();
   while (!is_drained() && Monotonic::now() < until) {
     changed_.wait_for(lock, std::min<Monotonic::duration>(kDrainLook, until - Monotonic::now()));
+    if (settings_.leads) continue;
+    lock.unlock();
+    look_at_last();
+    lock.lock();
+  }
+}
+
+// For a rank that does not lead.
+void NodeParity::look_at_last() {
+  try {
+    (void)look(true);
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("protect: {}", cause.what()));
   }
 }
 
@@ -377,11 +386,7 @@ void NodeParity::stop() {
     wake();
   }
   thread_.clear();  // joins
-  try {
-    if (!settings_.leads) (void)look(true);
-  } catch (const std::exception& cause) {
-    log_warning(fmt::format("protect: {}", cause.what()));
-  }
+  if (!settings_.leads) look_at_last();
   std::vector<Verdict> unmarked;
   std::vector<Entry> left;
   {
@@ -390,7 +395,11 @@ void NodeParity::stop() {
     std::swap(left, entries_);
   }
   for (const Verdict& one : unmarked) tell(one.handle, one.is_protected, kOvertaken);
-  for (const Entry& entry : left) tell(entry.handle, false, "the run was closed");
+  for (const Entry& entry : left) {
+    // For the other ranks of this node, which wait for it in drain().
+    if (settings_.leads && entry.is_committed) (void)mark({.name = entry.name, .handle = {}});
+    tell(entry.handle, false, "the run was closed");
+  }
   if (settings_.leads && !left.empty() && left.back().is_committed) {
     log_warning(fmt::format("close: step {} is not protected by parity", left.back().name.step));
   }

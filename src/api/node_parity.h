@@ -37,6 +37,24 @@ inline constexpr std::chrono::milliseconds kMarkPauseMax{1'000};
 // A leader whose link is down for so long is not waited for by drain().
 inline constexpr std::chrono::milliseconds kParityLinkMax{2'000};
 
+// The checkpoint whose parity is being written: no collector of this process may delete it. Any
+// thread.
+class ParityHold {
+ public:
+  void hold(const std::optional<AttemptName>& name) {
+    const std::lock_guard lock(mutex_);
+    name_ = name;
+  }
+  [[nodiscard]] std::vector<AttemptName> held() const {
+    const std::lock_guard lock(mutex_);
+    return name_ ? std::vector<AttemptName>{*name_} : std::vector<AttemptName>();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<AttemptName> name_;
+};
+
 class NodeParity final : public LinkTaker {
  public:
   // A node of the group.
@@ -53,6 +71,8 @@ class NodeParity final : public LinkTaker {
     // False for a rank that does not lead its node: it only looks into the directory, if somebody
     // waits for it.
     bool leads = true;
+    // Told of the checkpoint that is begun, until it is protected or given up.
+    std::shared_ptr<ParityHold> hold = std::make_shared<ParityHold>();
     // Sends to another leader; an error: it will not come. Does not wait.
     std::function<Status(std::uint32_t rank, const LinkMessage& message)> send = {};
   };
@@ -68,12 +88,9 @@ class NodeParity final : public LinkTaker {
   void forget(const AttemptName& name);
   void committed(const AttemptName& name);
 
-  // Attempts that may not be deleted on this node now, beside those that retention keeps because
-  // they have parity: the one whose parity is about to be written.
-  [[nodiscard]] std::vector<AttemptName> held() const;
-
   // Waits until the newest checkpoint that is committed here is protected, or can't be: the missing
-  // nodes have no link, or have failed. At most so long; a rank that does not lead does not wait.
+  // nodes have no link, or have failed. A rank that does not lead waits for its leader's word. At
+  // most so long.
   void drain(std::chrono::milliseconds patience);
   // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
   // newest checkpoint is not protected.
@@ -121,6 +138,8 @@ class NodeParity final : public LinkTaker {
                    std::string_view why_not);
   // For a rank that does not lead.
   [[nodiscard]] bool look(bool is_last);
+  void look_at_last();
+  void end(const Entry& entry, bool is_protected);
   [[nodiscard]] std::optional<bool> verdict_of(const AttemptName& name) const;
   // Messages go out without the lock.
   void tell_rank0(const AttemptName& name, ParityStage stage, std::uint64_t turn);

@@ -69,6 +69,7 @@ class NodeParityOrders : public testing::Test {
     settings.own = own;
     settings.leaders = {0, 1, 2};
     settings.leads = leads;
+    settings.hold = hold_;
     settings.send = [this](std::uint32_t rank, const LinkMessage& message) {
       const std::lock_guard lock(mutex_);
       sent_.push_back({rank, std::get<LinkProtected>(message)});
@@ -155,6 +156,7 @@ class NodeParityOrders : public testing::Test {
   std::mt19937_64 random_{7};
   std::array<SimDisk, 2> disks_;
   std::shared_ptr<OwnDisk::Acts> acts_ = std::make_shared<OwnDisk::Acts>();
+  const std::shared_ptr<ParityHold> hold_ = std::make_shared<ParityHold>();
   std::size_t own_ = 0;
   std::unique_ptr<NodeParity> parity_;  // its files must be gone before the disks
 
@@ -177,7 +179,7 @@ TEST_F(NodeParityOrders, ALeaderWritesAndAnswers) {
   say(0, ParityStage::kAll, 5, 5);
   EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
   EXPECT_TRUE(has(5, kProtectedFile));
-  EXPECT_EQ(parity_->held().size(), 0U);
+  EXPECT_EQ(hold_->held().size(), 0U);
 }
 
 // Only rank 0 gives orders.
@@ -186,7 +188,7 @@ TEST_F(NodeParityOrders, OrdersOfOthersAreNone) {
   (void)commit(5);
   say(2, ParityStage::kBegin, 5, 4);
   say(2, ParityStage::kAll, 5, 5);
-  EXPECT_EQ(parity_->held().size(), 0U);
+  EXPECT_EQ(hold_->held().size(), 0U);
   EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(50)));
   EXPECT_FALSE(has(5, kProtectedFile));
 }
@@ -196,7 +198,7 @@ TEST_F(NodeParityOrders, TheOneThatIsBegunIsHeld) {
   plant(5);
   const SaveHandle handle = expect(5);
   say(0, ParityStage::kBegin, 5, 1);
-  EXPECT_EQ(parity_->held(), std::vector<AttemptName>{name_of(5)});
+  EXPECT_EQ(hold_->held(), std::vector<AttemptName>{name_of(5)});
   EXPECT_FALSE(next(ParityStage::kWritten, milliseconds(100))) << "it is not committed here";
   parity_->committed(name_of(5));
   EXPECT_TRUE(next(ParityStage::kWritten));
@@ -209,7 +211,7 @@ TEST_F(NodeParityOrders, AnOrderThatALaterOneHasOvertakenIsDropped) {
   say(0, ParityStage::kBegin, 6, 7);
   say(0, ParityStage::kBegin, 5, 6);
   say(0, ParityStage::kAll, 5, 5);
-  EXPECT_EQ(parity_->held(), std::vector<AttemptName>{name_of(6)});
+  EXPECT_EQ(hold_->held(), std::vector<AttemptName>{name_of(6)});
   ASSERT_TRUE(next(ParityStage::kWritten));
   EXPECT_FALSE(has(5, kProtectedFile));
 }
@@ -406,12 +408,38 @@ TEST_F(NodeParityOrders, ItLooksBeforeItGivesUp) {
   for (const SaveHandle& handle : handles) EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
 }
 
-TEST_F(NodeParityOrders, ItAsksNobodyAboutStepsThatAreTooOld) {
+TEST_F(NodeParityOrders, ItGivesUpOnlyStepsOfWhichNothingIsSaid) {
   start(1, false);
   std::vector<SaveHandle> handles;
-  for (std::uint64_t step = 1; step <= kUnprotectedMax + 1; ++step) handles.push_back(commit(step));
-  EXPECT_EQ(code_of(handles.front().wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
-  EXPECT_EQ(code_of(handles[1].wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+  for (std::uint64_t step = 1; step <= kUnprotectedMax; ++step) handles.push_back(commit(step));
+  disks_[1].plant(path(2, kUnprotectedFile), "");
+  handles.push_back(commit(kUnprotectedMax + 1));
+  EXPECT_EQ(code_of(handles[1].wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(handles[0].wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout)
+      << "its parity is slow";
+  handles.push_back(commit(kUnprotectedMax + 2));
+  EXPECT_EQ(code_of(handles[0].wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(handles[2].wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+}
+
+TEST_F(NodeParityOrders, ItsClosingWaitsForTheLeadersWord) {
+  start(1, false);
+  const SaveHandle handle = commit(5);
+  std::jthread leader([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    disks_[1].plant(path(5, kProtectedFile), "");
+  });
+  parity_->drain(kSoon);
+  EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_TRUE(handle.wait(Level::kProtected, milliseconds(0)));
+}
+
+TEST_F(NodeParityOrders, AtTheEndTheLeaderMarksStepsThatGotNoParity) {
+  start(1);
+  const SaveHandle handle = commit(5);
+  parity_->stop();
+  EXPECT_TRUE(has(5, kUnprotectedFile));
+  EXPECT_EQ(code_of(handle.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
 }
 
 // Without a wait: a status alone.

@@ -8,6 +8,7 @@
 
 #include "api/node_parity.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "format/names.h"
 #include "manifest/record_file.h"
 
@@ -50,14 +51,15 @@ std::optional<NodeParity::Verdict> NodeParity::next_verdict() const {
 }
 
 // For the other ranks of this node, for collectors, and for the next process. kNotFound: the
-// checkpoint was deleted.
+// checkpoint was deleted. A mark of protection is durable on return, because older checkpoints go
+// for its sake.
 Status NodeParity::mark(const Verdict& verdict) {
+  const std::string directory = attempt_dir_name(verdict.name);
   const std::string_view name = verdict.is_protected ? kProtectedFile : kUnprotectedFile;
-  const auto file =
-      near().create(fmt::format("{}/{}", attempt_dir_name(verdict.name), name), Access::kBuffered);
-  if (file) return (*file)->close();
-  if (file.error().code() == ErrorCode::kExists) return {};
-  return std::unexpected(file.error());
+  const auto file = near().create(fmt::format("{}/{}", directory, name), Access::kBuffered);
+  if (!file && file.error().code() != ErrorCode::kExists) return std::unexpected(file.error());
+  if (file) DF_TRY_VOID((*file)->close());
+  return verdict.is_protected ? near().sync_dir(directory) : Status();
 }
 
 void NodeParity::note_settled(const Verdict& verdict) {
@@ -66,7 +68,9 @@ void NodeParity::note_settled(const Verdict& verdict) {
   });
   if (!verdict.is_protected) return;
   protected_ = verdict.name;
-  if (current_ && current_->name == verdict.name) current_.reset();
+  if (!current_ || current_->name != verdict.name) return;
+  current_.reset();
+  settings_.hold->hold({});
 }
 
 // False: the checkpoint can't be marked now.
@@ -111,16 +115,23 @@ bool NodeParity::look(bool is_last) {
     return handle && handle->is_protection_wanted();
   });
   if (!is_wanted && !is_last && entries.size() <= kUnprotectedMax) return false;
-  std::size_t left = entries.size();
-  for (const Entry& entry : entries) {
-    auto verdict = verdict_of(entry.name);
-    const bool is_too_old = left > kUnprotectedMax;
-    if (!verdict && !is_too_old) continue;
-    --left;
-    forget(entry.name);
-    tell(entry.handle, verdict.value_or(false), kOvertaken);
+  const std::size_t before = entries.size();
+  std::erase_if(entries, [this](const Entry& entry) {
+    const auto verdict = verdict_of(entry.name);
+    if (verdict) end(entry, *verdict);
+    return verdict.has_value();
+  });
+  const std::size_t known = entries.size();
+  while (entries.size() > kUnprotectedMax) {  // their leader has not said anything for long
+    end(entries.front(), false);
+    entries.erase(entries.begin());
   }
-  return left < entries.size();
+  return known < before || entries.size() < known;
+}
+
+void NodeParity::end(const Entry& entry, bool is_protected) {
+  forget(entry.name);
+  tell(entry.handle, is_protected, kOvertaken);
 }
 
 }  // namespace deepfreeze

@@ -86,6 +86,8 @@ class Flusher {
     // Opens the first tier anew, for one thread: its directory may be replaced meanwhile.
     std::function<Result<std::unique_ptr<Vfs>>()> open_near;
     Keep near_keep = {};
+    // Attempts of the first tier that stay for a reason of the caller's.
+    std::function<std::vector<AttemptName>()> held = [] { return std::vector<AttemptName>(); };
     std::vector<FarTier> tiers = {};
     // False for a rank that does not commit: it copies and deletes nothing, and only looks.
     bool commits = true;

@@ -1,6 +1,7 @@
 // Flusher's deletions, on the first tier and on its own, and the attempts that others may not
 // delete.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -30,6 +31,7 @@ void Flusher::collect_near(const Round& round) {
   const auto held = [&](const RunListing& listing) {
     const auto near = std::make_shared<RunListing>(listing);
     std::vector<AttemptName> names = held_by_tiers(near, false);
+    std::ranges::copy(settings_.held(), std::back_inserter(names));
     // A listing may be old: the copy that the deletion relies on is looked for right before it.
     // Only on the tier of this thread: another one may hang, and its own thread looks there.
     const std::vector<TierSeen> tiers = seen(near);
