@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -161,19 +160,19 @@ def rebuild(place: Path) -> Rebuild:
 
 
 def copy_as_much(place: Path, left: Sequence[Path], whole: Path) -> float:
-    """The least that a rebuild must do: each file that is left is read once, which is as many bytes
-    as are written, and these are synced.
+    """The least that a rebuild must do, by dd past the page cache: each file that is left is read
+    once, which is as many bytes as are written, and these are synced.
     """
     drop_caches(place)
-    files = [sorted(node.rglob("*.safetensors")) for node in left]
+    files = sorted(path for node in left for path in node.rglob("*.safetensors"))
     began = time.perf_counter()
-    for index, pair in enumerate(zip(*files, strict=True)):
+    for index, path in enumerate(files):
         target = whole.with_name(f"copy-{index}")
-        with target.open("wb") as into:
-            for path in pair:
-                with path.open("rb") as file:
-                    shutil.copyfileobj(file, into, 1 << 22)
-            os.fsync(into.fileno())
+        subprocess.run(
+            ["dd", f"if={path}", f"of={target}", "bs=4M", "iflag=direct", "oflag=direct",
+             "conv=fsync", "status=none"],
+            check=True,
+        )  # fmt: skip
     return time.perf_counter() - began
 
 

@@ -368,6 +368,38 @@ TEST_F(NodeParityOrders, ClosingDoesNotWaitForRankZeroIfThatIsGone) {
   EXPECT_GE(Monotonic::now() - began, kParityLinkMax);
 }
 
+TEST_F(NodeParityOrders, ClosingWaitsForTheMark) {
+  std::atomic<bool> is_slow{true};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (name.ends_with(kProtectedFile) && is_slow.exchange(false)) {
+      std::this_thread::sleep_for(milliseconds(300));
+    }
+    return {};
+  };
+  start(1);
+  (void)commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 5, 2);
+  parity_->drain(kSoon);
+  EXPECT_TRUE(has(5, kProtectedFile));
+}
+
+// Ranks 1 and 2 have no parity yet: rank 0 waits for those that are there.
+TEST_F(NodeParityOrders, ClosingOfRankZeroWaitsForLeadersThatAreThere) {
+  start(0);
+  (void)commit(5);
+  const auto drained_after = [&](milliseconds patience) {
+    const auto began = Monotonic::now();
+    parity_->drain(patience);
+    return Monotonic::now() - began;
+  };
+  parity_->note({.rank = 1, .is_up = false});
+  EXPECT_GE(drained_after(kParityLinkMax + milliseconds(500)), kParityLinkMax + milliseconds(500));
+  parity_->note({.rank = 2, .is_up = false});
+  EXPECT_LT(drained_after(milliseconds(60'000)), milliseconds(30'000));
+}
+
 TEST_F(NodeParityOrders, ClosingWaitsForAnOrder) {
   start(1);
   const SaveHandle handle = commit(5);
