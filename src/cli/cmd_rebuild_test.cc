@@ -241,6 +241,23 @@ TEST_F(RebuildVerbTest, AnErrorOfTheDestinationIsToldAsSuch) {
   }
 }
 
+// Nobody else reads it until a node is lost.
+TEST_F(RebuildVerbTest, VerifyAndScrubReadParity) {
+  const fs::path file = run_.path() / attempt(saved_[1]) / parity_file_name(0, kNodes);
+  fs::copy_file(parity(0, saved_[1]), file);
+  const std::vector<std::string> verify = {"verify", run_.text()};
+  EXPECT_EQ(call(verify).code, 0) << call(verify).out;
+  flip_bit(file, 8 * fs::file_size(file) - 1);
+  const Answer found = call(verify);
+  EXPECT_EQ(found.code, 1);
+  EXPECT_TRUE(found.says(parity_file_name(0, kNodes))) << found.out;
+  EXPECT_TRUE(found.says("does not verify")) << found.out;
+  EXPECT_EQ(call({"verify", "--deep", run_.text()}).code, 1);
+  EXPECT_EQ(call({"scrub", run_.text()}).code, 1);
+  fs::copy_file(parity(0, saved_[0]), file, fs::copy_options::overwrite_existing);
+  EXPECT_EQ(call(verify).code, 1) << "it is another checkpoint's";
+}
+
 TEST_F(RebuildVerbTest, RefusesWhatCanNotBeMeant) {
   const Answer same = call({"rebuild", node(0).string(), node(1).string(), node(0).string() + "/"});
   EXPECT_EQ(same.code, 2);

@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "base/try.h"
+#include "format/names.h"
 #include "manifest/in_doubt.h"
 #include "manifest/node_files.h"
+#include "manifest/record_file.h"
 #include "manifest/run_survey.h"
+#include "protect/verify_parity.h"
 
 namespace deepfreeze {
 namespace {
@@ -32,6 +35,17 @@ Result<NodeFiles> files_to_read(Vfs& vfs, const Manifest& manifest, bool is_of_s
   return fail(ErrorCode::kGone, own.error().message());
 }
 
+// Other nodes need it if this one's neighbours are lost.
+void verify_own_parity(Vfs& vfs, const Manifest& manifest, Finding& finding) {
+  const auto entries = vfs.list(finding.directory);
+  if (!entries) return;  // it was removed meanwhile, or verify_attempt() has told
+  for (const DirEntry& entry : *entries) {
+    if (!is_parity_file_name(entry.name)) continue;
+    const Status whole = verify_parity(vfs, join_name(finding.directory, entry.name), manifest);
+    if (!whole) finding.faults.push_back(fault_of_error(entry.name, whole.error()));
+  }
+}
+
 Status look_at_headers(Vfs& vfs, const NodeFiles& own, Finding& finding) {
   DF_TRY(HeaderCheck check, verify_headers(vfs, own.manifest, own.elsewhere > 0));
   finding.files = own.manifest.files.size();
@@ -50,6 +64,7 @@ Status read_committed(Vfs& vfs, const Manifest& manifest, CheckSettings settings
   finding.bytes = stored_bytes(own.manifest);
   if (settings.fast) return look_at_headers(vfs, own, finding);
   DF_TRY(finding.faults, verify_watched(vfs, own.manifest, settings, watch));
+  verify_own_parity(vfs, manifest, finding);
   if (!settings.deep) return {};
   auto unlisted = unlisted_names(vfs, manifest);
   if (unlisted) {
