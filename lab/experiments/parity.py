@@ -1,8 +1,9 @@
 """The cost of parity over nodes, and of a rebuild: nodes are processes with a directory each.
 
 All are on this machine and share its cores and its disk; their links are TLS over the loopback.
-Jobs without parity and with each scheme take turns. Exit status: 0; 1 if a job failed; 130 if
-interrupted (what was measured is shown).
+Jobs without parity and with each scheme take turns. Then two nodes, of which one trains with one
+thread and the other one rests, with and without a partner. Exit status: 0; 1 if a job failed; 130
+if interrupted.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from lab.measure.options import interruptible, make_parser, positive, seeded
 
 PROGRAM = "lab.experiments.parity"
 NODES = 4
+TRAINING_NODES = 2
 SCHEMES: dict[str, tuple[int, int] | None] = {
     "no parity": None,
     "df.partner()": (1, 1),
@@ -53,9 +55,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--megabytes", type=positive, default=256, help="of each node's state")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--saves", type=positive, default=3, help="of each job, after a first one")
+    parser.add_argument("--steps", type=positive, default=40, help="of training between two saves")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all measurements")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--scheme", choices=SCHEMES, help=argparse.SUPPRESS)
+    parser.add_argument("--trains", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -65,7 +69,7 @@ def cpu_seconds() -> float:
 
 
 def rank_main(options: argparse.Namespace) -> int:
-    """One node of a job; its saves go to standard output."""
+    """One node of a job; its measurements go to standard output, as a JSON document."""
     import torch  # noqa: PLC0415  (not in the process that starts the ranks)
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -73,55 +77,101 @@ def rank_main(options: argparse.Namespace) -> int:
 
     place, rank = options.directory, options.rank
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{place}/meet", rank=rank, world_size=NODES)
+    world = TRAINING_NODES if options.trains else NODES
+    dist.init_process_group("gloo", f"file://{place}/meet", rank=rank, world_size=world)
     torch.manual_seed(options.seed + rank)
     state = {"own": df.per_rank(torch.randn(options.megabytes * 250_000))}
     pieces = SCHEMES[options.scheme]
     protect = None if pieces is None else df.parity(*pieces)
-    found = []
     with df.Checkpointer(
         place / f"node{rank}", near="node", link="lo", protect=protect, ranks=df.TorchRanks(),
         keep=df.keep(last=1),
     ) as ckpt:  # fmt: skip
-        for step in range(options.saves + 1):
-            state["own"].value.add_(1.0)  # all of it changes
-            dist.barrier()
-            began, used = time.perf_counter(), cpu_seconds()
-            handle = ckpt.save(step, state)
-            assert handle is not None
-            handle.wait("local", NEVER_SECONDS)
-            local = time.perf_counter()
-            if protect is not None:
-                handle.wait("protected", NEVER_SECONDS)
-            dist.barrier()  # others may still read of this one
-            end = time.perf_counter()
-            found.append(
-                {
-                    "local_seconds": local - began,
-                    "protected_seconds": end - local,
-                    "cpu_seconds": cpu_seconds() - used,
-                }
-            )
+        measure = train if options.trains else save_alone
+        print(json.dumps(measure(options, ckpt, state)))
     dist.destroy_process_group()
-    print(json.dumps(found[1:]))
     return 0
 
 
-def run_job(options: argparse.Namespace, scheme: str, place: Path) -> Job:
+def save_alone(
+    options: argparse.Namespace, ckpt: Any, state: dict[str, Any]
+) -> list[dict[str, float]]:
+    """The first save is not measured."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    found = []
+    for step in range(options.saves + 1):
+        state["own"].value.add_(1.0)  # all of it changes
+        dist.barrier()
+        began, used = time.perf_counter(), cpu_seconds()
+        handle = ckpt.save(step, state)
+        handle.wait("local", NEVER_SECONDS)
+        local = time.perf_counter()
+        if SCHEMES[options.scheme] is not None:
+            handle.wait("protected", NEVER_SECONDS)
+        dist.barrier()  # others may still read of this one
+        end = time.perf_counter()
+        found.append(
+            {
+                "local_seconds": local - began,
+                "protected_seconds": end - local,
+                "cpu_seconds": cpu_seconds() - used,
+            }
+        )
+    return found[1:]
+
+
+def train(options: argparse.Namespace, ckpt: Any, state: dict[str, Any]) -> float:
+    """The seconds of node 0 from after its first save until after the steps that follow the last
+    one. Node 1 only takes part in the saves.
+    """
+    import torch  # noqa: PLC0415
+
+    weights = torch.randn(1024, 1024)
+    began = 0.0
+    for save in range(options.saves + 1):
+        state["own"].value.add_(1.0)
+        ckpt.save(save, state)
+        if options.rank == 0:
+            began = began or time.perf_counter()
+            for _ in range(options.steps):
+                weights = torch.tanh(weights @ weights.T)
+    return time.perf_counter() - began if options.rank == 0 else 0.0
+
+
+def ask_ranks(
+    options: argparse.Namespace, scheme: str, place: Path, world: int, *more: str
+) -> list[Any]:
+    """Their documents."""
     command = [sys.executable, "-m", PROGRAM, "--scheme", scheme, "--directory", str(place)]
     command += ["--megabytes", str(options.megabytes), "--saves", str(options.saves)]
-    command += ["--seed", str(options.seed)]
+    command += ["--seed", str(options.seed), "--steps", str(options.steps), *more]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
     ranks = [
         subprocess.Popen(
             [*command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True, env=environment
         )
-        for rank in range(NODES)
+        for rank in range(world)
     ]
     outputs = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode for rank in ranks):
         raise RuntimeError(f"a job with {scheme} failed")
-    return Job(scheme, [Save(**save) for text in outputs for save in json.loads(text)])
+    return [json.loads(text) for text in outputs]
+
+
+def run_job(options: argparse.Namespace, scheme: str, place: Path) -> Job:
+    found = ask_ranks(options, scheme, place, NODES)
+    return Job(scheme, [Save(**save) for rank in found for save in rank])
+
+
+def training_ratio(options: argparse.Namespace) -> float:
+    """The run time of a training with a partner over that without, one after the other."""
+    seconds: list[float] = []
+    for scheme in ("no parity", "df.partner()"):
+        with tempfile.TemporaryDirectory(prefix="parity-", dir=options.directory) as place:
+            found = ask_ranks(options, scheme, Path(place), TRAINING_NODES, "--trains")
+            seconds.append(found[0])
+    return seconds[1] / seconds[0]
 
 
 @dataclass(frozen=True)
@@ -192,7 +242,9 @@ def line(job_saves: list[Save], plain_cpu: float, gigabytes: float) -> dict[str,
     }
 
 
-def report(jobs: list[Job], rebuilds: list[Rebuild], megabytes: int) -> dict[str, Any]:
+def report(
+    jobs: list[Job], rebuilds: list[Rebuild], ratios: list[float], megabytes: int
+) -> dict[str, Any]:
     gigabytes = megabytes / 1000
     saves = {name: [s for job in jobs if job.scheme == name for s in job.saves] for name in SCHEMES}
     plain = statistics.median(save.cpu_seconds for save in saves["no parity"])
@@ -203,6 +255,7 @@ def report(jobs: list[Job], rebuilds: list[Rebuild], megabytes: int) -> dict[str
         "gigabytes_per_second": spread([one.bytes / 1e9 / one.seconds for one in rebuilds]),
         "rate_over_copy": spread([one.copy_seconds / one.seconds for one in rebuilds]),
     }
+    told["training beside a partner"] = {"run_time_ratio": spread(ratios)}
     return told
 
 
@@ -220,6 +273,7 @@ def main(arguments: list[str]) -> int:
     options.seed = seeded(options, PROGRAM)
     jobs: list[Job] = []
     rebuilds: list[Rebuild] = []
+    ratios: list[float] = []
     for number in range(options.rounds):
         for scheme, pieces in SCHEMES.items():
             with tempfile.TemporaryDirectory(prefix="parity-", dir=options.directory) as place:
@@ -227,7 +281,9 @@ def main(arguments: list[str]) -> int:
                 if pieces == (2, 2):
                     rebuilds.append(rebuild(Path(place)))
             print(f"round {number + 1} of {options.rounds}: {scheme}", flush=True)
-    told = report(jobs, rebuilds, options.megabytes)
+        ratios.append(training_ratio(options))
+        print(f"round {number + 1} of {options.rounds}: training", flush=True)
+    told = report(jobs, rebuilds, ratios, options.megabytes)
     if options.json is not None:
         options.json.write_text(json.dumps(told, indent=2) + "\n")
     print_report(told)

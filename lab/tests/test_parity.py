@@ -32,9 +32,17 @@ def test_a_job_that_fails_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_the_time_of_a_plain_save_is_no_cost_of_parity() -> None:
     jobs = [Job(name, [Save(0.2, 0.5, 3.0), Save(0.2, 0.5, 3.0)]) for name in parity.SCHEMES]
     jobs[0] = Job("no parity", [Save(0.2, 0.0, 1.0), Save(0.2, 0.0, 1.0)])
-    told = parity.report(jobs, [Rebuild(2_000_000_000, 4.0, 3.0)], megabytes=500)
+    told = parity.report(jobs, [Rebuild(2_000_000_000, 4.0, 3.0)], [1.5, 1.0], megabytes=500)
     assert "no parity" not in told
     assert told["df.partner()"]["cpu_seconds_per_gigabyte"] == "4.00 [4.00, 4.00]"
     assert told["df.partner()"]["gigabytes_per_second"] == "1.00 [1.00, 1.00]"
     assert told["rebuild"]["gigabytes_per_second"] == "0.50 [0.50, 0.50]"
     assert told["rebuild"]["rate_over_copy"] == "0.75 [0.75, 0.75]"
+    assert told["training beside a partner"]["run_time_ratio"] == "1.25 [1.00, 1.50]"
+
+
+def test_a_training_is_measured_with_and_without_a_partner(tmp_path: Path) -> None:
+    words = ["--megabytes", "1", "--saves", "1", "--steps", "2", "--seed", "7"]
+    options = parity.parse([*words, "--directory", str(tmp_path)])
+    assert parity.training_ratio(options) > 0
+    assert not list(tmp_path.iterdir())
