@@ -25,7 +25,9 @@ namespace deepfreeze {
 // Within `seconds`, if a lost node is rebuilt, or all is flushed to a farther tier, after
 // `window_seconds`, and nodes fail at a constant rate, once in `mtbf_seconds` each: with the
 // windows taken one after the other, 1 - (1 - P)^(seconds / window), P = loss_of_each(p) and p = 1
-// - exp(-window / mtbf). Losses that fall into two windows are not counted.
+// - exp(-window / mtbf). Losses that fall into two windows are not counted: right if everything is
+// flushed at fixed times. If each lost node is without protection for a window of its own, up to
+// parity + 1 times as many checkpoints are lost: each of the parity + 1 losses may come first.
 [[nodiscard]] double loss_over_time(std::span<const std::size_t> group_sizes, std::size_t parity,
                                     double mtbf_seconds, double window_seconds, double seconds);
 
