@@ -78,9 +78,11 @@ void NodeParity::wake() {
   changed_.notify_all();
 }
 
+// A moment that is near already stays: saves in quick succession must not put it off.
 void NodeParity::restart_pause() {
   pause_ = kParityPauseMin;
-  repeat_at_ = Monotonic::now() + pause_;
+  const auto now = Monotonic::now();
+  if (repeat_at_ < now || repeat_at_ > now + pause_) repeat_at_ = now + pause_;
 }
 
 void NodeParity::expect(const AttemptName& name, const std::shared_ptr<SaveHandle::State>& handle) {
@@ -257,7 +259,7 @@ void NodeParity::tell_again() {
 
 // One piece of work. False: there is none, or it failed.
 bool NodeParity::step() {
-  if (!settings_.leads) return look(false);
+  if (!settings_.leads) return look();
   const auto verdict = next_verdict();
   if (verdict && settle(*verdict)) return true;
   const auto name = to_write();
@@ -357,22 +359,11 @@ void NodeParity::drain(std::chrono::milliseconds patience) {
     log_warning(fmt::format("protect: {}", cause.what()));
   }
   std::unique_lock lock(mutex_);
+  is_ending_ = true;
   wake();
   while (!is_drained() && Monotonic::now() < until) {
     changed_.wait_for(lock, std::min<Monotonic::duration>(kDrainLook, until - Monotonic::now()));
-    if (settings_.leads) continue;
-    lock.unlock();
-    look_at_last();
-    lock.lock();
-  }
-}
-
-// For a rank that does not lead.
-void NodeParity::look_at_last() {
-  try {
-    (void)look(true);
-  } catch (const std::exception& cause) {
-    log_warning(fmt::format("protect: {}", cause.what()));
+    if (!settings_.leads) wake();  // the thread looks at the marks again
   }
 }
 
@@ -382,11 +373,16 @@ void NodeParity::stop() {
     const std::lock_guard lock(mutex_);
     stop_.store(true, std::memory_order_relaxed);
     leave_.store(true, std::memory_order_relaxed);
+    is_ending_ = true;
     rate_.stop();
     wake();
   }
   thread_.clear();  // joins
-  if (!settings_.leads) look_at_last();
+  try {
+    if (!settings_.leads) (void)look();
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("protect: {}", cause.what()));
+  }
   std::vector<Verdict> unmarked;
   std::vector<Entry> left;
   {

@@ -137,8 +137,7 @@ class NodeParity final : public LinkTaker {
   static void tell(const std::weak_ptr<SaveHandle::State>& handle, bool is_protected,
                    std::string_view why_not);
   // For a rank that does not lead.
-  [[nodiscard]] bool look(bool is_last);
-  void look_at_last();
+  [[nodiscard]] bool look();
   void end(const Entry& entry, bool is_protected);
   [[nodiscard]] std::optional<bool> verdict_of(const AttemptName& name) const;
   // Messages go out without the lock.
@@ -181,6 +180,7 @@ class NodeParity final : public LinkTaker {
   std::uint64_t wakes_ = 0;  // counts the times at which the thread got something to do
   std::chrono::milliseconds pause_ = kParityPauseMin;
   Monotonic::time_point repeat_at_ = {};  // at the end of the pause, whatever comes in between
+  bool is_ending_ = false;                // drain() or stop() was called
   bool is_told_ = false;                  // the user, of the present failure to write parity
   bool is_mark_told_ = false;             // and of that to mark a checkpoint
 

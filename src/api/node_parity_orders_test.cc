@@ -259,6 +259,18 @@ TEST_F(NodeParityOrders, RepeatsComeInTimeWhateverOthersSay) {
   EXPECT_GE(count(ParityStage::kBegin, 2), 4U);
 }
 
+// Nor may saves.
+TEST_F(NodeParityOrders, RepeatsComeInTimeBesideManySaves) {
+  start(0);
+  (void)commit(5);
+  ASSERT_TRUE(next(ParityStage::kBegin));
+  for (std::uint64_t step = 6; step < 100; ++step) {
+    (void)commit(step);
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_GE(count(ParityStage::kBegin, 2), 4U);
+}
+
 // They come less and less often.
 TEST_F(NodeParityOrders, RepeatsBecomeRare) {
   start(0);

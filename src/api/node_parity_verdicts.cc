@@ -103,11 +103,13 @@ std::optional<bool> NodeParity::verdict_of(const AttemptName& name) const {
   return has_name(*entries, kUnprotectedFile) ? std::optional(false) : std::nullopt;
 }
 
-// Only if somebody waits, or too many are left, or it is the last time.
-bool NodeParity::look(bool is_last) {
+// Only if somebody waits, or too many are left, or the run is being closed.
+bool NodeParity::look() {
   std::vector<Entry> entries;
+  bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
+    is_last = is_ending_;
     std::ranges::copy_if(entries_, std::back_inserter(entries), &Entry::is_committed);
   }
   const bool is_wanted = std::ranges::any_of(entries, [](const Entry& entry) {
