@@ -179,7 +179,17 @@ TEST_F(NodeParityOrders, ALeaderWritesAndAnswers) {
   say(0, ParityStage::kAll, 5, 5);
   EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
   EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_EQ(disks_[1].pending_count(), 0U) << "a power cut would take the mark back";
   EXPECT_EQ(hold_->held().size(), 0U);
+}
+
+TEST_F(NodeParityOrders, WithoutOrdersTheOldestAreGivenUp) {
+  start(1);
+  std::vector<SaveHandle> handles;
+  for (std::uint64_t step = 1; step <= kUnprotectedMax + 1; ++step) handles.push_back(commit(step));
+  EXPECT_EQ(code_of(handles[0].wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_TRUE(has(1, kUnprotectedFile));
+  EXPECT_EQ(code_of(handles[1].wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
 }
 
 // Only rank 0 gives orders.
@@ -293,6 +303,63 @@ TEST_F(NodeParityOrders, AMarkThatCanNotBeMadeIsMadeLater) {
   EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
   EXPECT_TRUE(has(5, kProtectedFile));
   EXPECT_LE(refusals, 0);
+}
+
+TEST_F(NodeParityOrders, EachMarkIsMadeOnce) {
+  std::atomic<int> marks{0};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (name.ends_with(kProtectedFile)) ++marks;
+    return {};
+  };
+  start(1);
+  const SaveHandle handle = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 5, 2);
+  ASSERT_TRUE(handle.wait(Level::kProtected, kSoon));
+  (void)commit(6);
+  say(0, ParityStage::kAll, 5, 2);
+  say(0, ParityStage::kBegin, 6, 3, 5);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_EQ(marks, 1);
+}
+
+TEST_F(NodeParityOrders, AMarkThatIsThereIsEnough) {
+  start(1);
+  const SaveHandle handle = commit(5);
+  disks_[1].plant(path(5, kProtectedFile), "");
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 5, 2);
+  EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
+}
+
+// Too many were open here, and rank 0 had begun with it all the same.
+TEST_F(NodeParityOrders, AStepThatWasGivenUpMayBeProtectedAfterAll) {
+  std::atomic<bool> refuses{true};
+  acts_->at_create = [&](std::string_view name) -> Status {
+    if (!name.ends_with(kUnprotectedFile) || !refuses) return {};
+    return fail(ErrorCode::kNoSpace, "no space");
+  };
+  start(1);
+  std::vector<SaveHandle> handles;
+  for (std::uint64_t step = 1; step <= kUnprotectedMax + 1; ++step) handles.push_back(commit(step));
+  say(0, ParityStage::kBegin, 1, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 1, 2);
+  refuses = false;
+  EXPECT_TRUE(handles.front().wait(Level::kProtected, kSoon));
+}
+
+TEST_F(NodeParityOrders, AnOlderSaveThatIsNotCommittedYetIsNotGivenUp) {
+  start(1);
+  plant(4);
+  const SaveHandle four = expect(4);
+  (void)commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_FALSE(has(4, kUnprotectedFile));
+  EXPECT_EQ(code_of(four.wait(Level::kProtected, milliseconds(1))), ErrorCode::kTimeout);
 }
 
 // A user's own hand.
