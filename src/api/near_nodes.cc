@@ -115,7 +115,7 @@ void NearNodes::answer() {
     try {
       goes_on = take_letters(leader(*answers_), kLetterWait);
     } catch (const std::exception& cause) {  // that letter is lost: it comes again
-      log_warning(fmt::format("a message of another node: {}", cause.what()));
+      log_exception("a message of another node", cause);
     }
   }
 }

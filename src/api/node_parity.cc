@@ -217,7 +217,7 @@ void NodeParity::work() {
       }
       if (!step()) pause(wakes);
     } catch (const std::exception& cause) {  // memory is refused: it is tried again
-      log_warning(fmt::format("protect: {}", cause.what()));
+      log_exception("protect", cause);
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kParityPauseMin);
     }
@@ -356,7 +356,7 @@ void NodeParity::drain(std::chrono::milliseconds patience) {
   try {
     if (settings_.leads) tell_again();  // a last try counts
   } catch (const std::exception& cause) {
-    log_warning(fmt::format("protect: {}", cause.what()));
+    log_exception("protect", cause);
   }
   std::unique_lock lock(mutex_);
   is_ending_ = true;
@@ -381,7 +381,7 @@ void NodeParity::stop() {
   try {
     if (!settings_.leads) (void)look();
   } catch (const std::exception& cause) {
-    log_warning(fmt::format("protect: {}", cause.what()));
+    log_exception("protect", cause);
   }
   std::vector<Verdict> unmarked;
   std::vector<Entry> left;

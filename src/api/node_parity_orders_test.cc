@@ -155,6 +155,7 @@ class NodeParityOrders : public testing::Test {
 
   std::mt19937_64 random_{7};
   std::array<SimDisk, 2> disks_;
+  // They may use no variables of a test: the destructor closes the run.
   std::shared_ptr<OwnDisk::Acts> acts_ = std::make_shared<OwnDisk::Acts>();
   const std::shared_ptr<ParityHold> hold_ = std::make_shared<ParityHold>();
   std::size_t own_ = 0;
@@ -290,9 +291,9 @@ TEST_F(NodeParityOrders, RepeatsBecomeRare) {
 }
 
 TEST_F(NodeParityOrders, AMarkThatCanNotBeMadeIsMadeLater) {
-  std::atomic<int> refusals{3};
-  acts_->at_create = [&](std::string_view name) -> Status {
-    if (!name.ends_with(kProtectedFile) || refusals.fetch_sub(1) <= 0) return {};
+  const auto refusals = std::make_shared<std::atomic<int>>(3);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (!name.ends_with(kProtectedFile) || refusals->fetch_sub(1) <= 0) return {};
     return fail(ErrorCode::kNoSpace, "no space");
   };
   start(1);
@@ -302,13 +303,13 @@ TEST_F(NodeParityOrders, AMarkThatCanNotBeMadeIsMadeLater) {
   say(0, ParityStage::kAll, 5, 2);
   EXPECT_TRUE(handle.wait(Level::kProtected, kSoon));
   EXPECT_TRUE(has(5, kProtectedFile));
-  EXPECT_LE(refusals, 0);
+  EXPECT_LE(*refusals, 0);
 }
 
 TEST_F(NodeParityOrders, EachMarkIsMadeOnce) {
-  std::atomic<int> marks{0};
-  acts_->at_create = [&](std::string_view name) -> Status {
-    if (name.ends_with(kProtectedFile)) ++marks;
+  const auto marks = std::make_shared<std::atomic<int>>(0);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (name.ends_with(kProtectedFile)) ++*marks;
     return {};
   };
   start(1);
@@ -321,7 +322,7 @@ TEST_F(NodeParityOrders, EachMarkIsMadeOnce) {
   say(0, ParityStage::kAll, 5, 2);
   say(0, ParityStage::kBegin, 6, 3, 5);
   ASSERT_TRUE(next(ParityStage::kWritten));
-  EXPECT_EQ(marks, 1);
+  EXPECT_EQ(*marks, 1);
 }
 
 TEST_F(NodeParityOrders, AMarkThatIsThereIsEnough) {
@@ -336,9 +337,9 @@ TEST_F(NodeParityOrders, AMarkThatIsThereIsEnough) {
 
 // Too many were open here, and rank 0 had begun with it all the same.
 TEST_F(NodeParityOrders, AStepThatWasGivenUpMayBeProtectedAfterAll) {
-  std::atomic<bool> refuses{true};
-  acts_->at_create = [&](std::string_view name) -> Status {
-    if (!name.ends_with(kUnprotectedFile) || !refuses) return {};
+  const auto refuses = std::make_shared<std::atomic<bool>>(true);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (!name.ends_with(kUnprotectedFile) || !*refuses) return {};
     return fail(ErrorCode::kNoSpace, "no space");
   };
   start(1);
@@ -347,7 +348,7 @@ TEST_F(NodeParityOrders, AStepThatWasGivenUpMayBeProtectedAfterAll) {
   say(0, ParityStage::kBegin, 1, 1);
   ASSERT_TRUE(next(ParityStage::kWritten));
   say(0, ParityStage::kAll, 1, 2);
-  refuses = false;
+  *refuses = false;
   EXPECT_TRUE(handles.front().wait(Level::kProtected, kSoon));
 }
 
@@ -393,9 +394,9 @@ TEST_F(NodeParityOrders, ParityOfACheckpointThatIsDeletedMeanwhileIsNone) {
 }
 
 TEST_F(NodeParityOrders, RefusedMemoryIsAFailure) {
-  std::atomic<int> refusals{2};
-  acts_->at_create = [&](std::string_view name) -> Status {
-    if (refusals.fetch_sub(1) > 0) throw std::bad_alloc();
+  const auto refusals = std::make_shared<std::atomic<int>>(2);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (refusals->fetch_sub(1) > 0) throw std::bad_alloc();
     (void)name;
     return {};
   };
@@ -414,23 +415,23 @@ TEST_F(NodeParityOrders, RefusedMemoryIsAFailure) {
 
 // Reading it would take bandwidth, and the newer one would wait.
 TEST_F(NodeParityOrders, TheParityOfAnOvertakenCheckpointIsNotFinished) {
-  std::atomic<bool> is_begun{false};
-  std::atomic<bool> is_overtaken{false};
-  acts_->at_create = [&](std::string_view name) -> Status {
+  const auto is_begun = std::make_shared<std::atomic<bool>>(false);
+  const auto is_overtaken = std::make_shared<std::atomic<bool>>(false);
+  acts_->at_create = [=](std::string_view name) -> Status {
     if (!name.starts_with(attempt_dir_name(name_of(5)))) return {};
-    is_begun = true;
-    is_begun.notify_all();
-    is_overtaken.wait(false);
+    *is_begun = true;
+    is_begun->notify_all();
+    is_overtaken->wait(false);
     return {};
   };
   start(1);
   (void)commit(5);
   say(0, ParityStage::kBegin, 5, 1);
-  is_begun.wait(false);
+  is_begun->wait(false);
   (void)commit(6);
   say(0, ParityStage::kBegin, 6, 2);
-  is_overtaken = true;
-  is_overtaken.notify_all();
+  *is_overtaken = true;
+  is_overtaken->notify_all();
   const auto answer = next(ParityStage::kWritten);
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->message.attempt.step, 6U);
@@ -448,9 +449,9 @@ TEST_F(NodeParityOrders, ClosingDoesNotWaitForRankZeroIfThatIsGone) {
 }
 
 TEST_F(NodeParityOrders, ClosingWaitsForTheMark) {
-  std::atomic<bool> is_slow{true};
-  acts_->at_create = [&](std::string_view name) -> Status {
-    if (name.ends_with(kProtectedFile) && is_slow.exchange(false)) {
+  const auto is_slow = std::make_shared<std::atomic<bool>>(true);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (name.ends_with(kProtectedFile) && is_slow->exchange(false)) {
       std::this_thread::sleep_for(milliseconds(300));
     }
     return {};

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+
 #include <pthread.h>
+#include <new>
 
 #include <atomic>
 #include <csignal>
@@ -9,6 +11,7 @@
 #include "base/checked_math.h"
 #include "base/fail_point.h"
 #include "base/hex.h"
+#include "base/log.h"
 #include "base/mapped_memory.h"
 #include "base/named_threads.h"
 #include "base/try.h"
@@ -112,6 +115,17 @@ TEST(OwnThreads, HandleNoSignalButThoseOfTheirOwnMistakes) {
     EXPECT_EQ(::sigismember(&blocked, signal), 1) << signal;
   }
   EXPECT_EQ(::sigismember(&blocked, SIGSEGV), 0);
+}
+
+// At the end of a thread there is nobody to catch a second one.
+TEST(Log, AnExceptionIsToldUnlessMemoryIsRefusedForThatToo) {
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  log_exception("tidy up", std::bad_alloc());
+  set_log_sink([](std::string_view) { throw std::bad_alloc(); });
+  log_exception("tidy up", std::bad_alloc());
+  set_log_sink({});
+  EXPECT_EQ(lines, std::vector<std::string>{"deepfreeze: warning: tidy up: std::bad_alloc"});
 }
 
 TEST(Error, CarriesContextUpwards) {

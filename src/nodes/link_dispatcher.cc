@@ -1,7 +1,5 @@
 #include "nodes/link_dispatcher.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -22,7 +20,7 @@ void guarded(Call call) {
   try {
     call();
   } catch (const std::exception& cause) {
-    log_warning(fmt::format("a message of another node is dropped: {}", cause.what()));
+    log_exception("a message of another node is dropped", cause);
   }
 }
 
