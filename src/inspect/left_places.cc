@@ -43,7 +43,7 @@ class Bringing {
 
   // kIncomplete: no source has the file. Another code: one may have it, or the destination fails.
   [[nodiscard]] Result<Copied> bring(const ManifestFile& file, std::span<const Source> sources);
-  // The files that were brought are removed; those that were there before stay.
+  // Removes the files that were brought, but for those that took the place of damaged ones.
   void undo();
 
  private:
@@ -80,13 +80,15 @@ Result<Copied> Bringing::bring(const ManifestFile& file, std::span<const Source>
     if (settings_.on_bytes) settings_.on_bytes(file.bytes, 0);
     return found;
   }
+  const std::string path = path_in_run(manifest_, file.name);
+  const auto there = to_.view().open_read(path, Access::kBuffered);
+  const bool is_new = !there && there.error().code() == ErrorCode::kNotFound;
   std::string faults;
   std::optional<Error> open;  // of a source that may have it
   for (const Source& source : sources) {
     DF_TRY(const auto fault, try_one(file, source));
     if (!fault) {
-      const std::string path = path_in_run(manifest_, file.name);
-      brought_.push_back(path);
+      if (is_new) brought_.push_back(path);
       found.place = source.files->path_of(path);
       found.is_calculated = source.is_calculated;
       return found;
