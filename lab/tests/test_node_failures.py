@@ -38,11 +38,9 @@ from lab.simulation.lost_time import (
     Trials,
 )
 from lab.simulation.machine import read_machine
+from lab.tests.simulated import built
 from lab.writers.menu import ROOT
 
-built = pytest.mark.skipif(
-    model.why_not_installed() is not None, reason=str(model.why_not_installed())
-)
 ERRORS_MAX = 5.0  # standard ones: one draw in a million is farther off
 PAIRS = Saving(10.0, 0.0, 5.0, Copies(1.0, 3.0, 10), Copies(2.0, 1.0), (0, 0, 1, 1), 1)
 

@@ -34,11 +34,9 @@ from lab.simulation.model import (
     run,
     scenario,
 )
+from lab.tests.simulated import built
 
 GB = 1_000_000_000
-built = pytest.mark.skipif(
-    model.why_not_installed() is not None, reason=str(model.why_not_installed())
-)
 
 
 def workload() -> Workload:
