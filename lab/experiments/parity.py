@@ -9,6 +9,7 @@ if interrupted.
 import argparse
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -33,11 +34,12 @@ SCHEMES: dict[str, tuple[int, int] | None] = {
 }
 LOST = (1, 2)  # of the last job, which bears two
 NEVER_SECONDS = 300.0
+FILES = "*.safetensors"
 
 
 @dataclass(frozen=True)
 class Save:
-    """Of one rank."""
+    """One save, as one rank saw it."""
 
     local_seconds: float
     protected_seconds: float  # after that
@@ -51,12 +53,12 @@ class Job:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = make_parser(PROGRAM, __doc__, "the state")
+    parser = make_parser(PROGRAM, __doc__, "the state and the order of jobs")
     parser.add_argument("--megabytes", type=positive, default=256, help="of each node's state")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--saves", type=positive, default=3, help="of each job, after a first one")
     parser.add_argument("--steps", type=positive, default=40, help="of training between two saves")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all measurements")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="medians and spreads")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--scheme", choices=SCHEMES, help=argparse.SUPPRESS)
     parser.add_argument("--trains", action="store_true", help=argparse.SUPPRESS)
@@ -153,7 +155,12 @@ def ask_ranks(
         )
         for rank in range(world)
     ]
-    outputs = [rank.communicate()[0] for rank in ranks]
+    try:
+        outputs = [rank.communicate(timeout=2 * NEVER_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:  # also if one did not end in time
+            rank.kill()
+            rank.wait()
     if any(rank.returncode for rank in ranks):
         raise RuntimeError(f"a job with {scheme} failed")
     return [json.loads(text) for text in outputs]
@@ -164,19 +171,27 @@ def run_job(options: argparse.Namespace, scheme: str, place: Path) -> Job:
     return Job(scheme, [Save(**save) for rank in found for save in rank])
 
 
-def training_ratio(options: argparse.Namespace) -> float:
-    """The run time of a training with a partner over that without, one after the other."""
-    seconds: list[float] = []
-    for scheme in ("no parity", "df.partner()"):
+@dataclass(frozen=True)
+class Training:
+    """Its run time with a partner over that without, and the seconds from save to save."""
+
+    ratio: float
+    save_interval_seconds: float
+
+
+def training(options: argparse.Namespace, draw: random.Random) -> Training:
+    seconds: dict[str, float] = {}
+    for scheme in draw.sample(("no parity", "df.partner()"), 2):
         with tempfile.TemporaryDirectory(prefix="parity-", dir=options.directory) as place:
             found = ask_ranks(options, scheme, Path(place), TRAINING_NODES, "--trains")
-            seconds.append(found[0])
-    return seconds[1] / seconds[0]
+            seconds[scheme] = found[0]
+    plain = seconds["no parity"]
+    return Training(seconds["df.partner()"] / plain, plain / (options.saves + 1))
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """One call of `deepfreeze rebuild`, and a copy of as many bytes as it reads and writes."""
+    """One call of `deepfreeze rebuild`, and a copy of as many bytes as it writes."""
 
     bytes: int  # calculated
     seconds: float
@@ -186,7 +201,7 @@ class Rebuild:
 def drop_caches(place: Path) -> None:
     """Of all files there, so that they come from the disk."""
     os.sync()
-    for path in place.rglob("*.safetensors"):
+    for path in place.rglob(FILES):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -203,20 +218,19 @@ def rebuild(place: Path) -> Rebuild:
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     seconds = time.perf_counter() - began
-    calculated = sum(
-        file["bytes"] for file in json.loads(done.stdout)["files"] if file["calculated"]
-    )
-    return Rebuild(calculated, seconds, copy_as_much(place, left, whole))
+    found = json.loads(done.stdout)
+    calculated = sum(file["bytes"] for file in found["files"] if file["calculated"])
+    survivors = [path for node in left for path in (node / found["directory"]).glob(FILES)]
+    return Rebuild(calculated, seconds, copy_as_much(place, survivors, whole))
 
 
-def copy_as_much(place: Path, left: Sequence[Path], whole: Path) -> float:
-    """The least that a rebuild must do, by dd past the page cache: each file that is left is read
-    once, which is as many bytes as are written, and these are synced.
+def copy_as_much(place: Path, survivors: Sequence[Path], whole: Path) -> float:
+    """The least that a rebuild must do, by dd past the page cache: each file of the checkpoint that
+    is left is read once, which is as many bytes as are written, and these are synced.
     """
     drop_caches(place)
-    files = sorted(path for node in left for path in node.rglob("*.safetensors"))
     began = time.perf_counter()
-    for index, path in enumerate(files):
+    for index, path in enumerate(sorted(survivors)):
         target = whole.with_name(f"copy-{index}")
         subprocess.run(
             ["dd", f"if={path}", f"of={target}", "bs=4M", "iflag=direct", "oflag=direct",
@@ -243,7 +257,7 @@ def line(job_saves: list[Save], plain_cpu: float, gigabytes: float) -> dict[str,
 
 
 def report(
-    jobs: list[Job], rebuilds: list[Rebuild], ratios: list[float], megabytes: int
+    jobs: list[Job], rebuilds: list[Rebuild], trainings: list[Training], megabytes: int
 ) -> dict[str, Any]:
     gigabytes = megabytes / 1000
     saves = {name: [s for job in jobs if job.scheme == name for s in job.saves] for name in SCHEMES}
@@ -255,7 +269,10 @@ def report(
         "gigabytes_per_second": spread([one.bytes / 1e9 / one.seconds for one in rebuilds]),
         "rate_over_copy": spread([one.copy_seconds / one.seconds for one in rebuilds]),
     }
-    told["training beside a partner"] = {"run_time_ratio": spread(ratios)}
+    told["training beside a partner"] = {
+        "run_time_ratio": spread([one.ratio for one in trainings]),
+        "save_interval_seconds": spread([one.save_interval_seconds for one in trainings]),
+    }
     return told
 
 
@@ -273,17 +290,18 @@ def main(arguments: list[str]) -> int:
     options.seed = seeded(options, PROGRAM)
     jobs: list[Job] = []
     rebuilds: list[Rebuild] = []
-    ratios: list[float] = []
+    trainings: list[Training] = []
+    draw = random.Random(options.seed)
     for number in range(options.rounds):
-        for scheme, pieces in SCHEMES.items():
+        for scheme, pieces in draw.sample(list(SCHEMES.items()), len(SCHEMES)):
             with tempfile.TemporaryDirectory(prefix="parity-", dir=options.directory) as place:
                 jobs.append(run_job(options, scheme, Path(place)))
                 if pieces == (2, 2):
                     rebuilds.append(rebuild(Path(place)))
             print(f"round {number + 1} of {options.rounds}: {scheme}", flush=True)
-        ratios.append(training_ratio(options))
+        trainings.append(training(options, draw))
         print(f"round {number + 1} of {options.rounds}: training", flush=True)
-    told = report(jobs, rebuilds, ratios, options.megabytes)
+    told = report(jobs, rebuilds, trainings, options.megabytes)
     if options.json is not None:
         options.json.write_text(json.dumps(told, indent=2) + "\n")
     print_report(told)
