@@ -155,7 +155,7 @@ bool take(MessageReader& from, LinkProtected& told) {
   told.turn = from.number<std::uint64_t>();
   const auto has_last = from.number<std::uint8_t>();
   if (has_last == 1) take(from, told.last.emplace());
-  return stage <= static_cast<std::uint8_t>(ParityStage::kAll) && has_last <= 1;
+  return stage <= static_cast<std::uint8_t>(ParityStage::kEnded) && has_last <= 1;
 }
 
 void put(MessageWriter& /*to*/, const LinkPing& /*ping*/) {}

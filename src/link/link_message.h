@@ -89,8 +89,9 @@ struct LinkError {
 struct LinkPing {};
 
 // About the parity of an attempt. Rank 0 says that all begin to write it, and at the end that all
-// have it; a leader that its own is written, or could not be.
-enum class ParityStage : std::uint8_t { kBegin, kWritten, kFailed, kAll };
+// have it; a leader that its own is written, or could not be. An agent that has taken a leader's
+// place says that no word of that one will come (kEnded).
+enum class ParityStage : std::uint8_t { kBegin, kWritten, kFailed, kAll, kEnded };
 struct LinkProtected {
   LinkAttempt attempt;
   ParityStage stage = ParityStage::kBegin;

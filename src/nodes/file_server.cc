@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "base/named_threads.h"
 #include "base/try.h"
 
@@ -108,8 +110,12 @@ void FileServer::serve() {
     const auto now = Monotonic::now();
     files_.close_idle(now);
     if (!asked) continue;
-    // It fails only if there is no link any more; then the peer asks again.
-    std::ignore = endpoint_.send(asked->rank, files_.answer(asked->read, now));
+    try {
+      // It fails only if there is no link any more; then the peer asks again.
+      std::ignore = endpoint_.send(asked->rank, files_.answer(asked->read, now));
+    } catch (const std::exception& cause) {  // as if the answer were lost
+      log_exception("a range of a file is not given to another node", cause);
+    }
   }
 }
 

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <future>
 #include <latch>
+#include <new>
 #include <semaphore>
 
+#include "base/log.h"
 #include "nodes/remote_fixture.h"
 #include "support/no_more_threads.h"
 
@@ -42,6 +44,13 @@ class HeldDisk {
   std::vector<std::string> names_;
 };
 
+LinkBytes heard_bytes(RawPeer& peer) {
+  while (const auto message = peer.hear()) {
+    if (const auto* bytes = std::get_if<LinkBytes>(&*message)) return *bytes;
+  }
+  return {};
+}
+
 class FileServerTest : public LinkTest {
  protected:
   NodeDirectory directory_;
@@ -67,6 +76,30 @@ TEST_F(FileServerTest, ServesPeersInTurn) {
   for (const std::uint32_t rank : {2U, 3U, 1U, 2U, 3U, 2U, 2U, 2U, 2U})
     wanted.push_back(sealed_path(rank));
   EXPECT_EQ(disk.names(), wanted);
+}
+
+TEST_F(FileServerTest, RefusedMemoryCostsOneAnswer) {
+  set_log_sink([](std::string_view) {});
+  directory_.write(sealed_path(), "abc");
+  Node one(1);
+  const auto endpoint = zero_.start({one.awaited()});
+  std::atomic<bool> refuses{true};
+  const auto server =
+      FileServer::start(*endpoint, std::make_unique<HeldVfs>(directory_.vfs(),
+                                                             [&](std::string_view /*name*/) {
+                                                               if (refuses.exchange(false))
+                                                                 throw std::bad_alloc();
+                                                             }))
+          .value();
+  const auto dispatcher = LinkDispatcher::start(*endpoint, {.reads = server.get()}).value();
+  const auto peer = greeted(one, zero_.address);
+  for (const std::uint64_t number : {1U, 2U}) {
+    ASSERT_TRUE(peer->say_message(whole_read(number, 3)));
+  }
+  const auto answer = heard_bytes(*peer);
+  EXPECT_EQ(answer.number, 2U);
+  EXPECT_EQ(answer.bytes, "abc");
+  set_log_sink({});
 }
 
 TEST_F(FileServerTest, APeerThatAsksForTooMuchIsToldSo) {

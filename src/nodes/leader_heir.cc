@@ -49,7 +49,8 @@ Result<std::unique_ptr<LeaderHeir>> LeaderHeir::start(Left left, std::unique_ptr
     heir->ledger_.begin(*heir->left_);
   }
   heir->ledger_.close();
-  DF_TRY(heir->dispatcher_, LinkDispatcher::start(*heir->endpoint_, {.commits = &heir->letters_}));
+  DF_TRY(heir->dispatcher_, LinkDispatcher::start(*heir->endpoint_, {.commits = &heir->letters_,
+                                                                     .parity = &heir->parity_}));
   return heir;
 }
 
@@ -57,9 +58,17 @@ LeaderHeir::LeaderHeir(Parts parts)
     : near_(std::move(parts.near)),
       endpoint_(std::move(parts.endpoint)),
       letters_(*endpoint_),
+      parity_(*endpoint_),
       mail_(letters_),
       ledger_(std::move(parts.nodes), parts.rank),
       claim_(std::move(parts.claim)) {}
+
+// A link that is lost again comes up again.
+void LeaderHeir::NoParity::note(const LinkState& state) {
+  if (state.is_up) {
+    (void)endpoint_.send(state.rank, LinkProtected{.attempt = {}, .stage = ParityStage::kEnded});
+  }
+}
 
 Result<Manifest> LeaderHeir::commit(const NodeSave& save, const Patience& patience) {
   std::string seen;

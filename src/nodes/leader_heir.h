@@ -72,11 +72,24 @@ class LeaderHeir {
     std::uint64_t taken_ = 0;
   };
 
+  // Parity ends with the trainer: the other leaders must not wait for its word.
+  class NoParity final : public LinkTaker {
+   public:
+    explicit NoParity(Endpoint& endpoint) : endpoint_(endpoint) {}
+    void take(std::uint32_t /*rank*/, LinkMessage /*message*/) override {}
+    void note(const LinkState& state) override;
+    void end() override {}
+
+   private:
+    Endpoint& endpoint_;
+  };
+
   [[nodiscard]] Leader leader() { return {*near_, mail_, ledger_, claim_}; }
 
   const std::unique_ptr<Vfs> near_;
   const std::unique_ptr<Endpoint> endpoint_;
   LetterBox letters_;
+  NoParity parity_;
   CountedMail mail_;
   Ledger ledger_;
   const GenerationRecord claim_;

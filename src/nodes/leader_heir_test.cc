@@ -90,6 +90,31 @@ TEST_F(HeirsOfLeaders, CommitTheSaveOnBothNodes) {
   EXPECT_EQ(record_on(near_), record_on(far_));
 }
 
+// Parity is the trainer's: nobody may wait for its word.
+TEST_F(HeirsOfLeaders, SayThatParityHasEnded) {
+  const auto near = start(near_);
+  ASSERT_TRUE(near) << near.error().message();
+  const auto endpoint =
+      Endpoint::start(
+          two_.identity,
+          {.run = run_id_,
+           .rank = 2,
+           .listener = UniqueFd(::dup(two_.listener.get())),
+           .peers = {{.rank = 0,
+                      .key = zero_.identity.public_key(),
+                      .addresses = {LinkAddress::of_socket(zero_.listener.get()).value()},
+                      .is_dialed = true}}})
+          .value();
+  while (const auto event = endpoint->receive(kLong)) {
+    if (!event->message) continue;
+    const auto* said = std::get_if<LinkProtected>(&*event->message);
+    ASSERT_NE(said, nullptr);
+    EXPECT_EQ(said->stage, ParityStage::kEnded);
+    return;
+  }
+  ADD_FAILURE() << "nothing was said";
+}
+
 TEST_F(HeirsOfLeaders, GiveUpASaveOfWhichAPartHasFailed) {
   for (const std::uint32_t rank : {0U, 1U}) seal(near_, rank);
   seal(far_, 3);

@@ -40,13 +40,13 @@ Result<std::unique_ptr<LinkDispatcher>> LinkDispatcher::start(Endpoint& endpoint
 }
 
 void LinkDispatcher::run() {
-  while (true) {
-    auto event = endpoint_.receive(kReceiveMax);
-    if (event) {
-      hand_out(*std::move(event));
-    } else if (event.error().code() != ErrorCode::kTimeout) {
-      break;  // the endpoint is closed
-    }
+  bool is_open = true;
+  while (is_open) {
+    guarded([&] {
+      auto event = endpoint_.receive(kReceiveMax);
+      if (event) return hand_out(*std::move(event));
+      is_open = event.error().code() == ErrorCode::kTimeout;
+    });
   }
   for (LinkTaker* const taker : all()) {
     if (taker != nullptr) taker->end();

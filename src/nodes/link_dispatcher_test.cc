@@ -1,7 +1,9 @@
 #include "nodes/link_dispatcher.h"
 
 #include <mutex>
+#include <new>
 
+#include "base/log.h"
 #include "nodes/remote_fixture.h"
 #include "support/no_more_threads.h"
 
@@ -58,6 +60,14 @@ std::vector<LinkMessage> one_of_each() {
           LinkProtected{}};
 }
 
+// Memory is refused, as often as it is asked.
+class Refused final : public LinkTaker {
+ public:
+  void take(std::uint32_t /*rank*/, LinkMessage /*message*/) override { throw std::bad_alloc(); }
+  void note(const LinkState& /*state*/) override { throw std::bad_alloc(); }
+  void end() override {}
+};
+
 struct TakenApart {
   Node zero{0};
   Node one{1};
@@ -67,6 +77,22 @@ struct TakenApart {
   Keeper answers;
   Keeper commits;
 };
+
+TEST_F(LinkDispatcherTest, ATakerThatIsRefusedMemoryLosesItsOwnMessagesAlone) {
+  set_log_sink([](std::string_view) {});
+  TakenApart scene;
+  Refused refused;
+  {
+    const auto dispatcher =
+        LinkDispatcher::start(*scene.endpoint, {&refused, &scene.answers, &scene.commits});
+    ASSERT_TRUE(dispatcher);
+    for (const LinkMessage& message : one_of_each()) ASSERT_TRUE(scene.peer->say_message(message));
+    ASSERT_TRUE(await([&] { return scene.answers.kinds().size() == 2; }));
+    EXPECT_EQ(scene.commits.kinds().size(), 7U);
+    EXPECT_GE(scene.commits.ups(), 1) << "news go to all";
+  }
+  set_log_sink({});
+}
 
 TEST_F(LinkDispatcherTest, GivesEachKindToItsTakerAndNewsToAll) {
   TakenApart scene;

@@ -44,8 +44,7 @@ class StripReader {
     threads_ = start_threads(1, "df-parity-read", [this] {
       try {
         read_all();
-      } catch (const std::exception& cause) {
-        error_ = Error(ErrorCode::kNoSpace, fmt::format("memory is refused: {}", cause.what()));
+      } catch (const std::exception&) {  // error_ says so from the beginning
         full_.close();
       }
     });
@@ -89,8 +88,9 @@ class StripReader {
   BoundedQueue<std::size_t> empty_{2};
   BoundedQueue<std::size_t> full_{2};
   std::optional<std::size_t> current_;
-  Error error_ = Error(ErrorCode::kInternal, {});  // written before full_ is closed
-  std::vector<std::jthread> threads_;              // last: joined before all above goes
+  // Written before full_ is closed, but if memory is refused.
+  Error error_ = Error(ErrorCode::kNoSpace, "protect: memory is refused");
+  std::vector<std::jthread> threads_;  // last: joined before all above goes
 };
 
 class ParityWriter {
