@@ -96,16 +96,21 @@ struct Checkpointer::Impl {
     jobs.close();
     if (!worker.joinable()) return;
     worker.join();
+    const auto until = Monotonic::now() + std::min(options.drain_wait_max, kWaitMax);
     const bool agent_goes_on = agent && agent->say_bye();
     if (!agent_goes_on) drain_or_warn();
     if (flusher) flusher->stop();
-    if (parity) parity->drain(std::min(options.drain_wait_max, kWaitMax));
+    if (parity) parity->drain(time_left(until));
     if (nodes) nodes->close();
     if (parity) parity->stop();  // it may wait for other nodes, until the links are closed
     watch->end(agent_goes_on ? "the run was closed before it arrived; the agent goes on with it"
                              : "the run was closed before it arrived");
   }
 
+  [[nodiscard]] static std::chrono::milliseconds time_left(Monotonic::time_point until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Monotonic::now());
+    return std::max(left, std::chrono::milliseconds(0));
+  }
   // Whether this rank commits, copies and deletes in the directory that it sees.
   [[nodiscard]] bool leads() const { return map ? map->leads() : ranks.commits(); }
   [[nodiscard]] bool is_on_nodes() const { return map && !map->is_one(); }

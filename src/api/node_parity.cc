@@ -151,6 +151,7 @@ bool NodeParity::begin(const ParityConductor::Order& order) {
     current_->has_failed = false;
     return current_->is_written;
   }
+  take_back(order.name);
   current_ = Current{.name = order.name, .turn = order.turn};
   settings_.hold->hold(order.name);
   restart_pause();
@@ -179,6 +180,11 @@ void NodeParity::take(std::uint32_t rank, LinkMessage message) {
   const auto* said = std::get_if<LinkProtected>(&message);
   if (said == nullptr || !settings_.leads) return;
   const ParityConductor::Order word = order_of(*said);
+  if (word.stage == ParityStage::kEnded) {
+    const std::lock_guard lock(mutex_);
+    ended_.insert(rank);
+    return wake();
+  }
   const bool is_order = word.stage == ParityStage::kBegin || word.stage == ParityStage::kAll;
   if (is_order) {
     if (rank == rank0()) obey(word);
@@ -208,11 +214,13 @@ void NodeParity::note(const LinkState& state) {
 
 void NodeParity::work() {
   step_aside();
-  while (!stop_.load(std::memory_order_relaxed)) {
+  while (true) {
     try {
       std::uint64_t wakes = 0;
       {
+        // Both at once: stop() changes them at once, so that it is never slept through.
         const std::lock_guard lock(mutex_);
+        if (stop_.load(std::memory_order_relaxed)) return;
         wakes = wakes_;
       }
       if (!step()) pause(wakes);
@@ -260,8 +268,7 @@ void NodeParity::tell_again() {
 // One piece of work. False: there is none, or it failed.
 bool NodeParity::step() {
   if (!settings_.leads) return look();
-  const auto verdict = next_verdict();
-  if (verdict && settle(*verdict)) return true;
+  if (settle_all()) return true;
   const auto name = to_write();
   return name && try_write(*name);
 }
@@ -296,6 +303,11 @@ bool NodeParity::try_write(const AttemptName& name) {
 
 Status NodeParity::write(const AttemptName& name) {
   const trace::Span span("parity");
+  // Too many saves were open here, and rank 0 has begun with this one all the same. The directory
+  // is synced with the parity.
+  const auto unmarked =
+      near().remove_file(fmt::format("{}/{}", attempt_dir_name(name), kUnprotectedFile));
+  if (!unmarked && unmarked.error().code() != ErrorCode::kNotFound) return unmarked;
   DF_TRY(const Manifest manifest, read_manifest(near(), name, ""));
   std::vector<ParityMember> members;
   for (const Peer& peer : settings_.group) {
@@ -336,6 +348,7 @@ bool NodeParity::note_written(const AttemptName& name, const Status& written) {
 }
 
 bool NodeParity::is_gone(std::uint32_t leader) const {
+  if (ended_.contains(leader)) return true;
   const auto lost = lost_.find(leader);
   return lost != lost_.end() && Monotonic::now() - lost->second >= kParityLinkMax;
 }
@@ -351,13 +364,17 @@ bool NodeParity::is_drained() const {
          });
 }
 
-void NodeParity::drain(std::chrono::milliseconds patience) {
-  const auto until = Monotonic::now() + patience;
+void NodeParity::drain(std::chrono::milliseconds patience) noexcept {
   try {
-    if (settings_.leads) tell_again();  // a last try counts
+    await_drained(settings_.leads ? patience : std::min(patience, kParityLinkMax));
   } catch (const std::exception& cause) {
     log_exception("protect", cause);
   }
+}
+
+void NodeParity::await_drained(std::chrono::milliseconds patience) {
+  const auto until = Monotonic::now() + patience;
+  if (settings_.leads) tell_again();  // a last try counts
   std::unique_lock lock(mutex_);
   is_ending_ = true;
   wake();
@@ -367,7 +384,7 @@ void NodeParity::drain(std::chrono::milliseconds patience) {
   }
 }
 
-void NodeParity::stop() {
+void NodeParity::stop() noexcept {
   if (thread_.empty()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -379,21 +396,32 @@ void NodeParity::stop() {
   }
   thread_.clear();  // joins
   try {
+    if (settings_.leads) (void)settle_all();
     if (!settings_.leads) (void)look();
+    end_all();
   } catch (const std::exception& cause) {
     log_exception("protect", cause);
   }
+}
+
+// A checkpoint of which this node has written its parity gets no mark: other nodes may have one
+// that says "protected".
+void NodeParity::end_all() {
   std::vector<Verdict> unmarked;
   std::vector<Entry> left;
+  std::optional<AttemptName> written;
   {
     const std::lock_guard lock(mutex_);
     std::swap(unmarked, verdicts_);
     std::swap(left, entries_);
+    if (current_ && current_->is_written) written = current_->name;
   }
-  for (const Verdict& one : unmarked) tell(one.handle, one.is_protected, kOvertaken);
+  for (const Verdict& one : unmarked) tell(one.handle, false, "the run was closed");
   for (const Entry& entry : left) {
-    // For the other ranks of this node, which wait for it in drain().
-    if (settings_.leads && entry.is_committed) (void)mark({.name = entry.name, .handle = {}});
+    // For collectors, and for the other ranks of this node, which wait for it in drain().
+    if (settings_.leads && entry.is_committed && entry.name != written) {
+      (void)mark({.name = entry.name, .handle = {}});
+    }
     tell(entry.handle, false, "the run was closed");
   }
   if (settings_.leads && !left.empty() && left.back().is_committed) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,8 +35,12 @@ inline constexpr std::size_t kUnprotectedMax = 8;
 inline constexpr std::chrono::milliseconds kParityPauseMin{20};
 inline constexpr std::chrono::milliseconds kParityPauseMax{30'000};
 inline constexpr std::chrono::milliseconds kMarkPauseMax{1'000};
-// A leader whose link is down for so long is not waited for by drain().
+// A leader whose link is down for so long is not waited for by drain(); and so long a rank that
+// does not lead waits there for its leader's word, because nobody tells it if that one is dead.
 inline constexpr std::chrono::milliseconds kParityLinkMax{2'000};
+// Ends of checkpoints that could not be written into their directories yet; then the oldest of
+// those that got no parity is only told.
+inline constexpr std::size_t kVerdictsMax = 2 * kUnprotectedMax;
 
 // The checkpoint whose parity is being written: no collector of this process may delete it. Any
 // thread.
@@ -89,12 +94,12 @@ class NodeParity final : public LinkTaker {
   void committed(const AttemptName& name);
 
   // Waits until the newest checkpoint that is committed here is protected, or can't be: the missing
-  // nodes have no link, or have failed. A rank that does not lead waits for its leader's word. At
-  // most so long.
-  void drain(std::chrono::milliseconds patience);
+  // nodes have no link, or have failed. A rank that does not lead waits kParityLinkMax for its
+  // leader's word. At most so long.
+  void drain(std::chrono::milliseconds patience) noexcept;
   // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
   // newest checkpoint is not protected.
-  void stop();
+  void stop() noexcept;
 
   // The dispatcher's.
   void take(std::uint32_t rank, LinkMessage message) override;
@@ -125,8 +130,11 @@ class NodeParity final : public LinkTaker {
   void work();
   void pause(std::uint64_t wakes);
   [[nodiscard]] bool step();
-  [[nodiscard]] std::optional<Verdict> next_verdict() const;
+  [[nodiscard]] bool settle_all();
   [[nodiscard]] bool settle(const Verdict& verdict);
+  void drop_verdicts();
+  void await_drained(std::chrono::milliseconds patience);
+  void end_all();
   [[nodiscard]] Status mark(const Verdict& verdict);
   [[nodiscard]] std::optional<AttemptName> to_write();
   [[nodiscard]] bool try_write(const AttemptName& name);
@@ -138,6 +146,7 @@ class NodeParity final : public LinkTaker {
                    std::string_view why_not);
   // For a rank that does not lead.
   [[nodiscard]] bool look();
+  void settle_known(std::vector<Entry>& entries);
   void end(const Entry& entry, bool is_protected);
   [[nodiscard]] std::optional<bool> verdict_of(const AttemptName& name) const;
   // Messages go out without the lock.
@@ -147,6 +156,7 @@ class NodeParity final : public LinkTaker {
   // With the lock held.
   [[nodiscard]] bool begin(const ParityConductor::Order& order);
   void decide(const AttemptName& name, bool is_protected);
+  void take_back(const AttemptName& name);
   void note_settled(const Verdict& verdict);
   void give_up_older(const AttemptName& name);
   [[nodiscard]] bool is_drained() const;
@@ -177,7 +187,8 @@ class NodeParity final : public LinkTaker {
   std::vector<Verdict> verdicts_;         // oldest first
   std::optional<AttemptName> protected_;  // the newest checkpoint of this process that is
   std::map<std::uint32_t, Monotonic::time_point> lost_;  // since when a rank has no link
-  std::uint64_t wakes_ = 0;  // counts the times at which the thread got something to do
+  std::set<std::uint32_t> ended_;  // leaders whose process is dead, by the word of their heirs
+  std::uint64_t wakes_ = 0;        // counts the times at which the thread got something to do
   std::chrono::milliseconds pause_ = kParityPauseMin;
   Monotonic::time_point repeat_at_ = {};  // at the end of the pause, whatever comes in between
   bool is_ending_ = false;                // drain() or stop() was called

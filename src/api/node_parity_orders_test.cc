@@ -554,6 +554,102 @@ TEST_F(NodeParityOrders, AtTheEndTheLeaderMarksStepsThatGotNoParity) {
   EXPECT_EQ(code_of(handle.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
 }
 
+// Another node may have it as protected: the word of rank 0 was lost.
+TEST_F(NodeParityOrders, AtTheEndACheckpointWithParityIsNotGivenUp) {
+  start(1);
+  const SaveHandle four = commit(4);
+  const SaveHandle five = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  parity_->stop();
+  EXPECT_EQ(code_of(five.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_FALSE(has(5, kUnprotectedFile));
+  EXPECT_TRUE(has(4, kUnprotectedFile));
+}
+
+TEST_F(NodeParityOrders, AtTheEndNothingIsProtectedWithoutItsMark) {
+  acts_->at_create = [](std::string_view name) -> Status {
+    if (name.ends_with(kProtectedFile)) return fail(ErrorCode::kNoSpace, "no space");
+    return {};
+  };
+  start(1);
+  const SaveHandle handle = commit(5);
+  say(0, ParityStage::kBegin, 5, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  say(0, ParityStage::kAll, 5, 2);
+  parity_->drain(milliseconds(60'000));  // which does not wait for a disk that is full
+  parity_->stop();
+  EXPECT_EQ(code_of(handle.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_FALSE(handle.status().is_protected);
+}
+
+// An agent has taken the dead trainer's place, and its link is up.
+TEST_F(NodeParityOrders, ClosingDoesNotWaitForADeadTrainersAgent) {
+  start(1);
+  (void)commit(5);
+  parity_->note({.rank = 0, .is_up = false});
+  parity_->note({.rank = 0, .is_up = true});
+  say(0, ParityStage::kEnded, 0, 0);
+  const auto began = Monotonic::now();
+  parity_->drain(milliseconds(60'000));
+  EXPECT_LT(Monotonic::now() - began, milliseconds(30'000));
+}
+
+TEST_F(NodeParityOrders, AMarkThatCanNotBeMadeKeepsNoOther) {
+  acts_->at_create = [](std::string_view name) -> Status {
+    if (name.ends_with(kUnprotectedFile)) return fail(ErrorCode::kNoSpace, "no space");
+    return {};
+  };
+  start(1);
+  std::vector<SaveHandle> handles;
+  const std::uint64_t last = kVerdictsMax + 3;
+  for (std::uint64_t step = 1; step <= last; ++step) {
+    handles.push_back(commit(step));
+    say(0, ParityStage::kBegin, step, step);
+    ASSERT_TRUE(next(ParityStage::kWritten));
+  }
+  say(0, ParityStage::kAll, last, last + 1);
+  EXPECT_TRUE(handles.back().wait(Level::kProtected, kSoon));
+  EXPECT_EQ(code_of(handles.front().wait(Level::kProtected, kSoon)), ErrorCode::kCancelled)
+      << "more of them are not kept for later";
+}
+
+// It was given up, marked, and begun after all: other nodes may mark it as protected.
+TEST_F(NodeParityOrders, ParityTakesTheMarkOfOneThatWasGivenUpAway) {
+  start(1);
+  std::vector<SaveHandle> handles;
+  for (std::uint64_t step = 1; step <= kUnprotectedMax + 1; ++step) handles.push_back(commit(step));
+  EXPECT_EQ(code_of(handles[0].wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  ASSERT_TRUE(has(1, kUnprotectedFile));
+  say(0, ParityStage::kBegin, 1, 1);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_FALSE(has(1, kUnprotectedFile));
+  for (const auto& image : disks_[1].crash_images(50, 1)) {
+    EXPECT_FALSE(image->contents(path(1, kUnprotectedFile))) << image->label();
+  }
+}
+
+// The leader gave it up without a mark, or does not know of it.
+TEST_F(NodeParityOrders, AProtectedCheckpointEndsThoseBeforeIt) {
+  start(1, false);
+  const SaveHandle four = commit(4);
+  const SaveHandle five = commit(5);
+  const SaveHandle six = commit(6);
+  disks_[1].plant(path(5, kProtectedFile), "");
+  EXPECT_EQ(code_of(four.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
+  EXPECT_TRUE(five.wait(Level::kProtected, kSoon));
+  EXPECT_EQ(code_of(six.wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+}
+
+// Nobody tells it that its leader is dead.
+TEST_F(NodeParityOrders, ItsClosingWaitsForItsLeaderForAMoment) {
+  start(1, false);
+  (void)commit(5);
+  const auto began = Monotonic::now();
+  parity_->drain(milliseconds(60'000));
+  EXPECT_LT(Monotonic::now() - began, milliseconds(30'000));
+}
+
 // Without a wait: a status alone.
 TEST_F(NodeParityOrders, ItsStatusComesToKnow) {
   start(1, false);

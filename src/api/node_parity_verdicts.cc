@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "api/node_parity.h"
@@ -45,9 +46,39 @@ void NodeParity::give_up_older(const AttemptName& name) {
   for (const AttemptName& one : older) decide(one, false);
 }
 
-std::optional<NodeParity::Verdict> NodeParity::next_verdict() const {
-  const std::lock_guard lock(mutex_);
-  return verdicts_.empty() ? std::nullopt : std::optional(verdicts_.front());
+// It was given up here, and rank 0 begins with it: its handle may be told "protected" yet.
+void NodeParity::take_back(const AttemptName& name) {
+  const auto known = std::ranges::find(verdicts_, name, &Verdict::name);
+  if (known == verdicts_.end() || known->is_protected) return;
+  entries_.insert(entries_.begin(), {.name = name, .handle = known->handle, .is_committed = true});
+  verdicts_.erase(known);
+}
+
+// One that can't be marked now must not keep the others.
+bool NodeParity::settle_all() {
+  std::vector<Verdict> verdicts;
+  {
+    const std::lock_guard lock(mutex_);
+    verdicts = verdicts_;
+  }
+  bool is_any_settled = false;
+  for (const Verdict& verdict : verdicts) is_any_settled = settle(verdict) || is_any_settled;
+  drop_verdicts();
+  return is_any_settled;
+}
+
+void NodeParity::drop_verdicts() {
+  std::vector<Verdict> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    while (verdicts_.size() > kVerdictsMax) {
+      const auto oldest = std::ranges::find(verdicts_, false, &Verdict::is_protected);
+      if (oldest == verdicts_.end()) break;
+      dropped.push_back(std::move(*oldest));
+      verdicts_.erase(oldest);
+    }
+  }
+  for (const Verdict& one : dropped) tell(one.handle, false, kOvertaken);
 }
 
 // For the other ranks of this node, for collectors, and for the next process. kNotFound: the
@@ -118,17 +149,30 @@ bool NodeParity::look() {
   });
   if (!is_wanted && !is_last && entries.size() <= kUnprotectedMax) return false;
   const std::size_t before = entries.size();
-  std::erase_if(entries, [this](const Entry& entry) {
-    const auto verdict = verdict_of(entry.name);
-    if (verdict) end(entry, *verdict);
-    return verdict.has_value();
-  });
+  settle_known(entries);
   const std::size_t known = entries.size();
   while (entries.size() > kUnprotectedMax) {  // their leader has not said anything for long
     end(entries.front(), false);
     entries.erase(entries.begin());
   }
   return known < before || entries.size() < known;
+}
+
+// Leaves those of which nothing is known. Rank 0 begins one at a time, each newer than the one
+// before: so those before a protected one are over.
+void NodeParity::settle_known(std::vector<Entry>& entries) {
+  bool is_overtaken = false;
+  std::vector<Entry> left;
+  for (const Entry& entry : std::views::reverse(entries)) {
+    const auto verdict = verdict_of(entry.name);
+    if (!verdict && !is_overtaken) {
+      left.insert(left.begin(), entry);
+      continue;
+    }
+    is_overtaken = is_overtaken || verdict.value_or(false);
+    end(entry, verdict.value_or(false));
+  }
+  entries = std::move(left);
 }
 
 void NodeParity::end(const Entry& entry, bool is_protected) {

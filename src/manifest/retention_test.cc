@@ -191,6 +191,16 @@ TEST(Retention, AProtectedStepOfAnAbandonedLineProtectsNoOther) {
   EXPECT_EQ(ids_of(expired(listing, last(1))), (std::vector<std::uint64_t>{10003, 10005, 20005}));
 }
 
+// The abandoned step 5 is protected, the line's 4 has parity and may be.
+TEST(Retention, AProtectedStepOfAnAbandonedLineEndsNothing) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 3, 5).claim(2, make_point(1, 4)).commit(2, 5, 6);
+  RunListing listing = run.listing();
+  for (const std::size_t place : {0U, 1U, 2U}) listing.attempts[place].has_parity = true;
+  for (const std::size_t place : {0U, 2U}) listing.attempts[place].is_protected = true;
+  EXPECT_EQ(ids_of(expired(listing, last(1))), (std::vector<std::uint64_t>{10005, 20005}));
+}
+
 TEST(Retention, AProtectedStepWithNaNProtectsNoOther) {
   ListingMaker run;
   run.claim(1, {}).commit(1, 1).commit(1, 2).commit(1, 3).non_finite(1).commit(1, 4);

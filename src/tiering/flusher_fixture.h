@@ -44,6 +44,7 @@ class FlusherTest : public testing::Test {
               return std::make_unique<PassingVfs>(near_);
             },
             .near_keep = near_keep_,
+            .held = [this] { return held_; },
             .tiers = std::move(tiers),
             .generation = [this] { return generation_.load(); },
             .awaited =
@@ -108,6 +109,7 @@ class FlusherTest : public testing::Test {
 
  protected:
   Keep near_keep_;
+  std::vector<AttemptName> held_;  // fixed while a flusher is at work
   std::atomic<std::uint64_t> generation_{0};
 };
 

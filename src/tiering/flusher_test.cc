@@ -253,6 +253,24 @@ TEST_F(FlusherTest, ACheckpointThatWasCopiedGoesBeforeTheNextIsCopied) {
   EXPECT_EQ(steps_on(near_), Steps{4});
 }
 
+// The parity of step 1 is being written.
+TEST_F(FlusherTest, ACheckpointThatItsCallerHoldsStays) {
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  const auto listing = read_run(near_);
+  ASSERT_TRUE(listing);
+  held_.push_back(listing->attempts.front().name);
+  ASSERT_EQ(held_.front().step, 1U);
+  const auto flusher = start(several(far(disk_)));
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  const auto begin = Monotonic::now();
+  while (steps_on(near_).size() > 2 && Monotonic::now() - begin < kDeadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(steps_on(near_), (Steps{1, 3}));
+}
+
 TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {
   run_.save(1);
   const Manifest bad = run_.save(2);
