@@ -96,14 +96,14 @@ RUNS = (
         "node_points",
         "DDP on the same machines: two die at each durable step, and in a restore from parity",
         (PYTHON, "-m", "tests.nodes.namespaces.cases", "nodes_lost_at_all_points", "--json"),
-        r"\d+ blows|\d+ files from parity|\"faults\": \[\]",
+        r"\d+ blows|\d+ after a safe step|\d+ files from parity|\"faults\": \[\]",
         seconds_max=HOUR,
     ),
     Run(
         "torchrun",
         "torchrun on three such machines: a process dies, then a machine with its disk",
         (PYTHON, "-m", "tests.nodes.namespaces.cases", "torchrun_starts_it_again", "--json"),
-        r"restored .*\]|\d+ files from parity|\"faults\": \[\]",
+        r"restored \(machines, step\) \[.*?\)\]|\d+ files from parity|\"faults\": \[\]",
         seconds_max=HOUR,
     ),
     Run(

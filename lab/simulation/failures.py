@@ -15,11 +15,11 @@ FAR, PROTECTED = "far", "protected"
 
 @dataclass(frozen=True)
 class Copies:
-    """Of a save, on other nodes or on the parallel file system."""
+    """Copies of a save, on other nodes or on the parallel file system."""
 
     ready_seconds: float  # from the beginning of the save
     restore_seconds: float
-    every: int = 1  # only each so-manieth save has one
+    every: int = 1  # only every n-th save has one
 
 
 @dataclass(frozen=True)

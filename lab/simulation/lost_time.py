@@ -46,7 +46,7 @@ class Assumed:
 
     mtbf_per_node_seconds: float = 5 * 365 * 86_400.0
     restart_seconds: float = 120.0  # a failure is noticed, another node comes, processes start
-    far_every: int = 10  # with copies on other nodes, only each so-manieth save is flushed
+    far_every: int = 10  # with copies on other nodes, only every n-th save is flushed
     run_seconds: float = 30 * 86_400.0
     together: int = 1  # so many nodes fail at once ...
     together_share: float = 0.0  # ... in this share of the failures

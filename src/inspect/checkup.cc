@@ -42,7 +42,8 @@ void verify_own_parity(Vfs& vfs, const Manifest& manifest, Finding& finding) {
   for (const DirEntry& entry : *entries) {
     if (!is_parity_file_name(entry.name)) continue;
     const Status whole = verify_parity(vfs, join_name(finding.directory, entry.name), manifest);
-    const bool is_removed = !whole && whole.error().code() == ErrorCode::kNotFound;  // meanwhile
+    const bool is_removed = !whole && (whole.error().code() == ErrorCode::kNotFound ||
+                                       whole.error().code() == ErrorCode::kGone);  // meanwhile
     if (!whole && !is_removed) finding.faults.push_back(fault_of_error(entry.name, whole.error()));
   }
 }

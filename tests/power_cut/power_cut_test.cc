@@ -72,8 +72,8 @@ std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
 
 // These need several ranks (tests/ranks kills there), attached tensors (the disk has no part in it;
 // tests/chaos kills there), io_uring, a fork (its own tests fail there), an object store
-// (tiering/shared_files_test ends there), tags (given_tags_test cuts the power there), or several
-// nodes (write_parity_test cuts it there).
+// (tiering/shared_files_test ends there), tags (given_tags_test cuts the power there), several
+// nodes (write_parity_test cuts it there), or a restore from parity (rebuild_test fails there).
 std::set<std::string> not_passed_here() {
   std::set<std::string> names = {"await.published", "await.synced",       "capture.background",
                                  "fork.file",       "fork.synced",        "flush.referred",

@@ -27,7 +27,7 @@ def note(logs: Path, host: str, line: dict[str, object]) -> None:
 
 
 def strike(logs: Path, rank: int) -> None:
-    """As memory that is not there, or a bug, would."""
+    """Dies as a process does that the kernel kills for its memory."""
     if rank == 1 and (logs / "strike").exists():
         (logs / "strike").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
