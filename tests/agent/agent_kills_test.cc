@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
 #include "ipc/message_socket.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 #include "support/state_of_step.h"
 
@@ -28,11 +29,6 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kKills = 12;
 constexpr milliseconds kDeadline{60'000};
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 enum class Said : std::uint8_t { kResumed, kBegun, kCaptured, kLocal, kWrong, kLost };
 struct Word {

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "deepfreeze/deepfreeze.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze::arena_flip_test {
@@ -108,11 +109,6 @@ Result<SaveHandle> save(Checkpointer& run, std::uint64_t step, std::span<const s
   const auto handle = run.save({.step = step, .tensors = {{.spec = spec, .data = state}}});
   if (!handle) return std::unexpected(handle.error());
   return **handle;
-}
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 // A run whose saves go to the same place in memory, each with one bit that flips before the write.

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "corruption/damage.h"
 #include "corruption/stored_run.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze {
@@ -31,12 +32,6 @@ constexpr std::uint64_t kGoOnEvery = 20;  // a copy of the run, with one save mo
 
 bool is_data_file(const Contents::value_type& file) {
   return file.first.extension() == ".safetensors";
-}
-
-std::optional<std::uint64_t> number_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
 }
 
 // Checkpoints in one file, and in one file of each of several ranks.

@@ -31,6 +31,7 @@
 #include "save/save_job.h"
 #include "support/aligned_bytes.h"
 #include "support/directory_vfs.h"
+#include "support/number_from.h"
 #include "support/sim_disk.h"
 #include "tiering/fork.h"
 
@@ -46,12 +47,6 @@ constexpr std::uint64_t kForkOperations = 32;  // so many and some more
 constexpr int kProcesses = 3;                  // in turn
 constexpr std::size_t kRunsMax = 4;
 constexpr int kActsMax = 60;
-
-std::optional<std::uint64_t> number_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 using Values = std::vector<float>;
 

@@ -11,6 +11,7 @@
 
 #include "crash/invariants.h"
 #include "crash/random_life.h"
+#include "support/number_from.h"
 
 namespace deepfreeze::random_crash_test {
 namespace {
@@ -21,12 +22,6 @@ constexpr std::size_t kImagesMax = 150;
 constexpr std::size_t kCutsMax = 4;  // of one life
 constexpr std::size_t kActionsMax = 7;
 constexpr std::size_t kOperationsMax = 150;
-
-std::optional<std::uint64_t> number_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 class CutLife {
  public:

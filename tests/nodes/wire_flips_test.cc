@@ -14,14 +14,10 @@
 #include "nodes/remote_fixture.h"
 #include "nodes/routed_files.h"
 #include "protect/protect_fixture.h"
+#include "support/number_from.h"
 
 namespace deepfreeze::nodes_test {
 namespace {
-
-std::size_t flips_wanted() {
-  const char* text = std::getenv("DEEPFREEZE_WIRE_FLIPS");
-  return text != nullptr ? std::stoul(text) : 40;
-}
 
 // Stands in front of a node's listener, and passes all bytes on, but for a bit that is flipped.
 class FlippingWire {
@@ -102,7 +98,7 @@ class FlippingWire {
 // Node 0 calculates the file of node 2, which is lost, from its own files and from those of node 1,
 // which dials it through the wire.
 TEST(WireFlips, ACalculatedFileIsRightWhateverBitFlips) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = number_from("DEEPFREEZE_WIRE_FLIP_SEED", std::random_device()());
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   Cluster cluster(3, 1, 300'000, seed);
@@ -141,7 +137,7 @@ TEST(WireFlips, ACalculatedFileIsRightWhateverBitFlips) {
     return deepfreeze::read_whole(*files, lost, 100'000);
   };
 
-  const std::size_t flips = flips_wanted();
+  const std::uint64_t flips = number_from("DEEPFREEZE_WIRE_FLIPS", 40);
   while (wire.flips() < flips) {
     const bool is_request = random() % 4 == 0;  // which have fewer bytes
     wire.flip_after(random() % (is_request ? 5'000 : 500'000), !is_request);
@@ -151,7 +147,8 @@ TEST(WireFlips, ACalculatedFileIsRightWhateverBitFlips) {
   }
   wire.leave_alone();
   EXPECT_GT(link_test::state_of(*endpoint, 0).count, flips / 2) << "links that ended";
-  std::printf("%zu bits flipped on the wire, 0 wrong bytes\n", wire.flips());
+  std::printf("seed %zu: %zu bits flipped on the wire, 0 wrong bytes\n", std::size_t{seed},
+              wire.flips());
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "power_cut/trainer.h"
 #include "storage/sync_directory.h"
 #include "support/code_of.h"
+#include "support/number_from.h"
 #include "support/state_of_step.h"
 
 namespace deepfreeze {
@@ -38,11 +39,6 @@ constexpr std::uint64_t kCutsThorough = 1'000;
 constexpr const char* kUringPoint = "part.complete";
 constexpr std::size_t kSavesToShare = 6;  // the sixth of a process links files of its second copy
 constexpr int kPassesMax = 12;            // of a fail point, until the trainer dies at it
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // The program's arguments: some fail points can only be reached by it.
 using Words = std::vector<std::string>;

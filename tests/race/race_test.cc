@@ -2,12 +2,12 @@
 // DEEPFREEZE_RACE_SEED=17: begins with that round; a failure names the seed that repeats it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "base/clock.h"
 #include "race/session_race.h"
+#include "support/number_from.h"
 #include "support/sanitized.h"
 
 namespace deepfreeze {
@@ -24,11 +24,6 @@ namespace {
 
 constexpr std::uint64_t kRounds = kSanitized ? 600 : 2'000;
 constexpr std::uint64_t kControlRounds = 100;
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* value = std::getenv(variable);
-  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-}
 
 void print(const RaceCounts& counts, std::uint64_t seed, double seconds) {
   std::cout << counts.sessions << " sessions, " << counts.fences << " fences, "

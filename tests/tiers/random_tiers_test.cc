@@ -12,6 +12,7 @@
 
 #include "manifest/history.h"
 #include "manifest/retention.h"
+#include "support/number_from.h"
 #include "tiering/flush_plan.h"
 #include "tiering/merged_run.h"
 #include "tiering/tiers_fixture.h"
@@ -25,12 +26,6 @@ constexpr std::size_t kImagesMax = 60;
 constexpr std::size_t kCutsMax = 4;  // of one life
 constexpr std::size_t kActionsMax = 8;
 constexpr std::size_t kOperationsMax = 120;
-
-std::optional<std::uint64_t> number_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 // The acknowledgements that a program has got, and the deletions that it has begun.
 struct Told {

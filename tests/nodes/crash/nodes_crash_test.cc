@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "nodes/crash/life.h"
+#include "support/number_from.h"
 #include "support/sanitized.h"
 
 namespace deepfreeze::nodes_test {
@@ -23,12 +24,6 @@ constexpr std::size_t kStrikesMax = 3;
 constexpr std::size_t kEventsMax = 600;
 constexpr std::size_t kMutantLivesMax = 20'000;
 constexpr std::size_t kKindsOfBlows = 6;
-
-std::optional<std::uint64_t> number_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 class NodesCrash : public testing::Test {
  protected:

@@ -20,6 +20,7 @@
 #include "manifest/run_directory.h"
 #include "nodes/heirs/trainer_processes.h"
 #include "storage/posix_vfs.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze::heirs_test {
@@ -34,11 +35,6 @@ constexpr std::uint64_t kLives = 8;
 constexpr std::size_t kSavesMax = 10'000;  // no job lives for so many
 constexpr int kLifeMicros = 200'000;
 constexpr int kGapMicros = 20'000;
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 class Heirs : public testing::Test {
  protected:
