@@ -94,9 +94,10 @@ RUNS = (
     ),
     Run(
         "node_points",
-        "DDP on the same machines: two die at each durable step, and in a restore from parity",
+        "DDP on the same machines: two die at each fail point of a save, of parity, of a flush "
+        "and of a restore from parity",
         (PYTHON, "-m", "tests.nodes.namespaces.cases", "nodes_lost_at_all_points", "--json"),
-        r"\d+ blows|\d+ after a safe step|\d+ files from parity|\"faults\": \[\]",
+        r"\d+ blows|\d+ files from parity|\"faults\": \[\]",
         seconds_max=HOUR,
     ),
     Run(

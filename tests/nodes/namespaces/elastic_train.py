@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -21,13 +22,15 @@ from tests.ranks.training import Training
 NEVER_SECONDS = 60.0
 
 
-def note(logs: Path, host: str, line: dict[str, object]) -> None:
-    with (logs / f"{host}.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+def note(logs: Path, line: dict[str, object]) -> None:
+    """All machines have the same clock."""
+    timed = {**line, "time": time.monotonic()}
+    with (logs / f"{os.uname().nodename}.jsonl").open("a") as file:
+        file.write(json.dumps(timed) + "\n")
 
 
 def strike(logs: Path, rank: int) -> None:
-    """Dies as a process does that the kernel kills for its memory."""
+    """As the kernel kills a process for its memory."""
     if rank == 1 and (logs / "strike").exists():
         (logs / "strike").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +39,6 @@ def strike(logs: Path, rank: int) -> None:
 def main(run: str, logs: Path, steps: int) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    host = os.uname().nodename
     torch.set_num_threads(1)
     training = Training("ddp", rank, world)
     with df.Checkpointer(
@@ -45,17 +47,17 @@ def main(run: str, logs: Path, steps: int) -> None:
         first = ckpt.restore(training.state) or 0
         places = ckpt.last_restore.tiers.values() if ckpt.last_restore else ()
         from_parity = sum("from parity" in str(place) for place in places)
-        note(logs, host, {"event": "restored", "step": first, "world": world, "rank": rank,
-                          "digest": training.digest(), "from_parity": from_parity})  # fmt: skip
+        about = {"world": world, "rank": rank}
+        note(logs, {"event": "restored", "step": first, "digest": training.digest(),
+                    "from_parity": from_parity, **about})  # fmt: skip
         ckpt.attach(training.optimizer)
         for step in range(first + 1, steps + 1):
             training.step()
-            digest = training.digest()
+            note(logs, {"event": "begun", "step": step, "digest": training.digest(), **about})
             handle = ckpt.save(step, training.state)
             assert handle is not None
             handle.wait("protected", NEVER_SECONDS)
-            note(logs, host, {"event": "protected", "step": step, "world": world, "rank": rank,
-                              "digest": digest})  # fmt: skip
+            note(logs, {"event": "protected", "step": step, **about})
             strike(logs, rank)
     dist.destroy_process_group()
 

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.ranks.job import Place
 INTERFACE = "eth0"
 APART = "apart0"  # has on each machine an address that no other one reaches
 NEAR_BYTES_MAX = "64m"
+KILL_SECONDS = 30.0
 PROGRAMS = ("ip", "nsenter", "mount", "umount")
 
 _CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWNET = 0x0002_0000, 0x0400_0000, 0x4000_0000
@@ -122,12 +124,27 @@ class Machine:
         )
 
     def kill_all(self) -> None:
-        """Every process of this machine that popen() or its children have started."""
+        """Every process of this machine that popen() or its children have started.
+
+        Returns when the last one has gone. OSError: one doesn't go.
+        """
+        until = time.monotonic() + KILL_SECONDS
+        while alive := self._processes():
+            if time.monotonic() > until:
+                raise OSError(f"{self.host}: processes {alive} do not end")
+            for process in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def _processes(self) -> list[int]:
         own = os.readlink(f"/proc/{self._pid}/ns/net")
+        found = []
         for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if int(entry.name) != self._pid and os.readlink(entry / "ns/net") == own:
-                    os.kill(int(entry.name), signal.SIGKILL)
+            with contextlib.suppress(OSError):  # it has ended
+                if os.readlink(entry / "ns/net") == own and int(entry.name) != self._pid:
+                    found.append(int(entry.name))
+        return found
 
     def _enter(self) -> None:
         _end_with_parent()

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.fail_points import fail_points
 from tests.support import warm_python
 
+from . import parity_points
 from .cases import CASES, FULL
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,3 +29,11 @@ def test_nodes(tmp_path: Path, case: str) -> None:
     if figures["left_out"]:
         pytest.skip(f"LEFT OUT: {figures['left_out']}")
     assert figures["faults"] == []
+
+
+def test_nodes_are_lost_at_points_that_there_are() -> None:
+    """All others are in NOT_HERE, whose every line names some."""
+    known = fail_points()
+    assert {blow.point for blow in parity_points.all_blows()} <= set(known)
+    for beginning in parity_points.NOT_HERE:
+        assert any(name.startswith(beginning) for name in known), beginning
