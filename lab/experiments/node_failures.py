@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.measure.options import interruptible, make_parser, positive, seeded, words_of
-from lab.report.failures_page import ALL, DAY_SECONDS, INTERVAL, LOST, Part, heading, page
+from lab.report.failures_page import ALL, INTERVAL, LOST, Part, heading, page
 from lab.simulation.lost_time import (
     NT3,
+    OFTEN,
     SHARDED,
     Assumed,
     Case,
@@ -26,8 +27,6 @@ from lab.simulation.machine import read_machine
 from lab.simulation.model import NODES, why_not_installed
 
 PROGRAM = "lab.experiments.node_failures"
-# Llama 3 405B: 419 unexpected interruptions in 54 days of 16,384 GPUs, which are 2,048 nodes.
-OFTEN = Assumed(mtbf_per_node_seconds=54 * 2048 / 419 * DAY_SECONDS)
 AT_ONCE = 4
 PARTS = (
     (NT3, Assumed(), (LOST, INTERVAL)),

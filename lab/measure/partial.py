@@ -33,9 +33,7 @@ class Written:
 
     changed_bytes: int  # of the tensors in which a byte has changed since the save before
     new_bytes: int  # on the disk, of the files that this save wrote
-    header_bytes: (
-        int  # of these, the bytes that are no tensor's; 0 if the files are not safetensors
-    )
+    header_bytes: int  # of these, bytes of no tensor; 0 if the files are not safetensors
 
 
 class PartialSaves:

@@ -59,14 +59,16 @@ def heading(workload: str, assumed: Assumed) -> str:
 
 def page(parts: Sequence[Part], at_once: Sequence[Together], command: str) -> str:
     assumed = parts[0].assumed
-    lines = [TITLE, "", f"`{command}`; nothing of it is measured. How it is calculated, and what "
-             "is assumed: [lab/simulation](../simulation/README.md#nodes-that-fail). In front: in "
+    lines = [TITLE, "", f"`{command}`; nothing of it is measured. Method and "
+             "assumptions: [lab/simulation](../simulation/README.md#nodes-that-fail). In front: in "
              "the long run; in brackets: 5 % to 95 % of the runs of "
              f"{assumed.run_seconds / DAY_SECONDS:.0f} days.", ""]  # fmt: skip
     for part in parts:
         name = part.points[0].case.workload
         lines += [f"### {heading(name, part.assumed)}", "", *tables(part)]
-    lines += ["### Several nodes at once", "", *odds(at_once), "", comparison(parts, at_once)]
+    if at_once:
+        lines += ["### Several nodes at once", "", *odds(at_once), ""]
+    lines.append(comparison(parts, at_once))
     return "\n".join([*lines, ""])
 
 
@@ -136,7 +138,7 @@ def comparison(parts: Sequence[Part], at_once: Sequence[Together]) -> str:
     return (
         f"Drawn against calculated, in standard errors: {len(renewals)} long runs of "
         f"{NAMES[RANK0]} and {NAMES[FAR_ONLY]} against Daly's formula, at most "
-        f"{max(renewals):.1f}, {sum(one > 1 for one in renewals)} of them above 1; "
+        f"{max(renewals, default=0.0):.1f}, {sum(one > 1 for one in renewals)} of them above 1; "
         f"{len(chances)} of the odds, at most {max(chances, default=0.0):.1f}, "
         f"{sum(one > 1 for one in chances)} above 1."
     )

@@ -10,21 +10,21 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.report.failures_page import LOST, NAMES, STATES, column
+from lab.report.failures_page import LOST, NAMES, column, heading
 from lab.report.plots import Series, draw_curve, on_logarithms
 from lab.report.quoted import quoted
 from lab.report.readme_picture import ROOT, SETTINGS, TEXT
 from lab.report.results import SEPARATOR, Row
-from lab.simulation.lost_time import NT3, PARITY, SCHEMES, SHARDED, STRATEGIES
+from lab.simulation.lost_time import NT3, OFTEN, PARITY, SCHEMES, SHARDED, STRATEGIES, Assumed
 from lab.simulation.model import NODES
 
 PICTURE = ROOT / "docs" / "figures" / "node_failures.svg"
 SECTION = "node-failures"
 # Heading of the part, and the words above its curves.
 PARTS = {
-    f"{STATES[NT3]}, a node fails every 5 years": "1.24 GB that all nodes have,\n5 years a node",
-    f"{STATES[SHARDED]}, a node fails every 5 years": "shards of 16 GB on each,\n5 years a node",
-    f"{STATES[SHARDED]}, a node fails every 264 days": "shards of 16 GB on each,\n264 days a node",
+    heading(NT3, Assumed()): "1.24 GB that all nodes have,\n5 years a node",
+    heading(SHARDED, Assumed()): "shards of 16 GB on each,\n5 years a node",
+    heading(SHARDED, OFTEN): "shards of 16 GB on each,\n264 days a node",
 }
 SIZE_INCHES = (8.6, 3.9)
 COLOURS = dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), TEXT)

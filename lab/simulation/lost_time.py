@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from deepfreeze.interval.arithmetic import Cost, Target, choose
+from deepfreeze.interval.arithmetic import Target, choose
 from lab.simulation.failures import (
     Copies,
     Estimate,
@@ -23,7 +23,6 @@ from lab.simulation.failures import (
 from lab.simulation.machine import Machine, Workload, nt3, one_tensor
 from lab.simulation.model import (
     DEEPFREEZE,
-    LEAST_COST_SECONDS,
     LOCAL,
     NODES,
     PARALLEL,
@@ -53,6 +52,10 @@ class Assumed:
 
     def failures(self, nodes: int) -> Failures:
         return Failures(nodes, self.mtbf_per_node_seconds, self.together, self.together_share)
+
+
+# Llama 3 405B: 419 unexpected interruptions in 54 days of 16,384 GPUs, which are 2,048 nodes.
+OFTEN = Assumed(mtbf_per_node_seconds=54 * 2048 / 419 * 86_400.0)
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,6 @@ class Point:
     shares: tuple[float, ...]  # lost, of each run; ascending
     long: Estimate
     expected: float | None  # of `long`; None: no formula, a failure can take copies along
-
-    @property
-    def mean(self) -> float:
-        return sum(self.shares) / len(self.shares)
 
     def quantile(self, q: float) -> float:
         return self.shares[round(q * (len(self.shares) - 1))]
@@ -145,11 +144,10 @@ def saving(case: Case, assumed: Assumed) -> Saving:
     """At the best interval by deepfreeze.interval, but no more often than copies become ready."""
     result = case.result
     far, near = _copies(case, assumed)
-    step_seconds = result.training_seconds_without / (result.setup.saves * result.setup.interval)
-    cost = Cost(step_seconds, max(result.save_seconds, LEAST_COST_SECONDS), 0.0)
+    cost = result.cost()
     best = choose(cost, Target(None, assumed.failures(case.nodes).mtbf_seconds))
     ready = max(near.ready_seconds if near else 0.0, far.ready_seconds / far.every)
-    interval = max(best.steps, math.ceil(ready / step_seconds)) * step_seconds
+    interval = max(best.steps, math.ceil(ready / cost.step_seconds)) * cost.step_seconds
     if result.protection is None:
         return Saving(interval, cost.save_seconds, assumed.restart_seconds, far)
     return Saving(

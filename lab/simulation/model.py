@@ -128,6 +128,11 @@ class Simulated:
             for save in self.saves
         )
 
+    def cost(self) -> Cost:
+        """Of a step and of a save. Nothing is read back, by this measure."""
+        step_seconds = self.training_seconds_without / (self.setup.saves * self.setup.interval)
+        return Cost(step_seconds, max(self.save_seconds, LEAST_COST_SECONDS), 0.0)
+
     def protected_seconds(self) -> float | None:
         """Of the median save; None if a save was overtaken."""
         return _median_if_all(save.protected_seconds for save in self.saves)
@@ -248,10 +253,8 @@ def point(
     machine: Machine, workload: Workload, setup: Setup, mtbf_per_node_seconds: float
 ) -> Point:
     result = run(machine, workload, setup)
-    step_seconds = result.training_seconds_without / (setup.saves * setup.interval)
-    cost = Cost(step_seconds, max(result.save_seconds, LEAST_COST_SECONDS), 0.0)
     target = Target(overhead=None, mtbf=mtbf_per_node_seconds / setup.nodes)
-    return Point(result, mtbf_per_node_seconds, choose(cost, target))
+    return Point(result, mtbf_per_node_seconds, choose(result.cost(), target))
 
 
 def _answer(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ constexpr std::uint64_t kSourcesMax = 8;
 
 std::uint64_t sources_of(std::uint64_t nodes) { return nodes <= kSourcesMax + 1 ? kSourcesMax : 1; }
 
-// What the actor of a node does until it has its state.
+// All that the actor of a node does until it has its state.
 using Work = std::function<void(Platform& platform, std::uint64_t node)>;
 
 double play(const Scenario& scenario, const Work& work) {
@@ -103,7 +103,7 @@ class NodeFiles {
     return node * scenario_.machine.ranks_per_node;
   }
 
-  // What a node reads of the files that the nodes have; `lost` has none.
+  // The bytes that a node reads of the files on all nodes; node `lost` has none.
   [[nodiscard]] Reads surviving(std::uint64_t node, std::optional<std::uint64_t> lost) const {
     Reads reads;
     const std::uint64_t own = node == lost ? 0 : bytes_[node];

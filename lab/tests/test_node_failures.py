@@ -189,7 +189,7 @@ def test_strategies_save_at_their_best_interval_once_copies_are_ready() -> None:
     cases = {case.strategy: case for case in lost_time.cases(read_machine(), SHARDED, nodes=(256,))}
     found = {name: lost_time.saving(case, Assumed()) for name, case in cases.items()}
     assert list(found) == list(STRATEGIES)
-    often = lost_time.saving(cases[FAR_ONLY], node_failures.OFTEN)
+    often = lost_time.saving(cases[FAR_ONLY], lost_time.OFTEN)
     assert often.far.ready_seconds <= often.interval_seconds < often.far.ready_seconds + 10
     restored = cases[FAR_ONLY].result.restore
     assert restored is not None
@@ -246,6 +246,14 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     alone = "| restarts alone | 7.6e-05 | 0.0003 | 0.0012 | - | - | - | - |"
     assert text.count(alone) == 2, "of 120 s each, five years apart on a node"
     assert "--seed 1 --runs 3 --failures 60 --nodes-most 16`" in text
+
+
+@built
+def test_few_nodes_have_no_odds_of_several_at_once(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    words = ["--seed", "1", "--nodes-most", "4", "--runs", "3", "--failures", "60"]
+    assert node_failures.main([*words, "--markdown", str(page)]) == 0
+    assert "Several nodes at once" not in page.read_text()
 
 
 def test_percents_have_two_digits_that_count() -> None:

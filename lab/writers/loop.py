@@ -18,7 +18,7 @@ import deepfreeze as df
 from lab.measure.files import agent_place
 
 KEEP_LAST = 2  # checkpoints; peers delete older ones too
-FLUSH_RATE = "200MB/s"  # to the second tier
+FLUSH_BYTES_PER_SECOND = 200_000_000  # to the second tier
 FLUSH_SECONDS_MAX = 120.0
 
 
@@ -236,12 +236,36 @@ class WindowTier(Window):
     title = "DeepFreeze window, a second tier"
 
     def options(self) -> dict[str, Any]:
-        far = df.tier(self.directory.with_name("far"), keep=df.keep(last=1), rate=FLUSH_RATE)
+        far = df.tier(
+            self.directory.with_name("far"), keep=df.keep(last=1), rate=FLUSH_BYTES_PER_SECOND
+        )
         return {"tiers": [far]}
 
     def close(self) -> None:
         self.checkpointer.drain(FLUSH_SECONDS_MAX)  # so that it is not beside the next segment
         super().close()
+
+
+class WindowCopy(Window):
+    """One tier, and another program copies its checkpoints as fast as a flush is allowed to."""
+
+    name = "df-copy"
+    title = "DeepFreeze window, one tier that is copied by a plain program"
+
+    def open(self) -> df.Checkpointer:
+        far = self.directory.with_name("far")
+        rate = str(FLUSH_BYTES_PER_SECOND)
+        command = [sys.executable, str(Path(__file__).with_name("plain_copy.py"))]
+        self.copier = subprocess.Popen(
+            [*command, str(self.directory), str(far), rate], stdin=subprocess.PIPE
+        )
+        return super().open()
+
+    def close(self) -> None:
+        self.copier.communicate(timeout=FLUSH_SECONDS_MAX)
+        super().close()
+        if self.copier.returncode:
+            raise RuntimeError("the copier failed")
 
 
 class WindowAgent(WindowTier):
@@ -300,6 +324,7 @@ DEEPFREEZE: tuple[type[Saver], ...] = (
     Window,
     WindowQuarter,
     WindowTier,
+    WindowCopy,
     WindowAgent,
     AfterUpdate,
     Eager,
