@@ -85,8 +85,10 @@ def build(place: Path, binaries: Path, jobs: int) -> None:
     """
     header = place / "df_mutant.h"
     configure = ["cmake", "-S", str(place), "-B", str(binaries), "-G", "Ninja"]
-    configure += ["-DCMAKE_BUILD_TYPE=Release", "-DDF_TESTS=ON", "-DDF_WERROR=OFF"]
-    configure += [f"-DCMAKE_CXX_FLAGS=-O1 -w -D_GLIBCXX_ASSERTIONS -include {header}"]
+    configure += ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
+    configure += ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=10"]
+    configure += ["-DDF_TESTS=ON", "-DDF_WERROR=OFF"]
+    configure += [f"-DCMAKE_CXX_FLAGS=-w -D_GLIBCXX_ASSERTIONS -include {header}"]
     subprocess.run(configure, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     subprocess.run(
         ["cmake", "--build", str(binaries), "-j", str(jobs)], check=True, stdin=subprocess.DEVNULL

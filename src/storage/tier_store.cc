@@ -6,6 +6,7 @@
 
 #include "base/mapped_memory.h"
 #include "base/try.h"
+#include "storage/vfs.h"
 
 namespace deepfreeze {
 
