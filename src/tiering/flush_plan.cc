@@ -32,7 +32,10 @@ RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier
       const auto known = std::ranges::find(all.attempts, attempt.name, &AttemptState::name);
       if (known != all.attempts.end()) continue;
       all.attempts.push_back(attempt);
-      all.attempts.back().given.reset();  // a flush brings no tags: they keep the nearer copy alone
+      // A flush brings neither tags nor parity: they keep the nearer copy alone.
+      AttemptState& meant = all.attempts.back();
+      meant.given.reset();
+      meant.has_parity = false;
     }
   }
   return all;

@@ -73,6 +73,15 @@ TEST(FlushPlan, ATagOnANearerCopyIsNoReasonToSendIt) {
   EXPECT_EQ(held(tiers, 0), Steps{});
 }
 
+// Parity keeps the near copy.
+TEST(FlushPlan, ParityOfANearerCopyIsNoReasonToSendIt) {
+  std::vector<TierSeen> tiers = {tier({1, 2, 3}), tier({2, 3}, last(2))};
+  listing_of(tiers[0]).attempts.front().has_parity = true;
+  listing_of(tiers[0]).attempts.front().is_protected = true;
+  EXPECT_EQ(waiting(tiers, 1), Steps{});
+  EXPECT_EQ(held(tiers, 0), Steps{});
+}
+
 // A step that the tier had and has deleted by its rules does not come back from a nearer tier.
 TEST(FlushPlan, ADeletedStepIsNotSentAgain) {
   EXPECT_EQ(waiting({tier({1, 2, 3}), tier({2, 3}, last(2))}, 1), Steps{});

@@ -253,6 +253,22 @@ TEST_F(FlusherTest, ACheckpointThatWasCopiedGoesBeforeTheNextIsCopied) {
   EXPECT_EQ(steps_on(near_), Steps{4});
 }
 
+TEST_F(FlusherTest, OneThatParityProtectsIsCopiedOnce) {
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  run_.save(1);
+  const auto listing = read_run(near_);
+  ASSERT_TRUE(listing);
+  const std::string dir = attempt_dir_name(listing->attempts.front().name);
+  near_.plant(dir + "/" + parity_file_name(0, 2), "x");
+  near_.plant(dir + "/" + std::string(kProtectedFile), "");
+  run_.save(2);
+  const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
+  EXPECT_EQ(text_of(flusher->drain(std::chrono::seconds(5))), "");
+  EXPECT_EQ(flusher->reports().front().committed, 1U);
+  EXPECT_EQ(steps_on(near_), (Steps{1, 2}));
+}
+
 // The parity of step 1 is being written.
 TEST_F(FlusherTest, ACheckpointThatItsCallerHoldsStays) {
   near_keep_ = {.last = 1, .every = {}, .best = {}};
