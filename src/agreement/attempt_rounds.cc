@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/message.h"
 #include "base/try.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
 namespace {
@@ -26,9 +27,11 @@ Result<std::vector<AttemptName>> decode_attempts(std::string_view bytes) {
   return names;
 }
 
-std::string sealed_files_in(Vfs& vfs, const AttemptName& attempt) {
+// An error: they may be there, so an older checkpoint must not be taken in its place.
+Result<std::string> sealed_files_in(Vfs& vfs, const AttemptName& attempt) {
   auto entries = vfs.list(attempt_dir_name(attempt));
   if (!entries) {
+    if (may_have_good_copy(entries.error())) return std::unexpected(entries.error());
     if (entries.error().code() != ErrorCode::kNotFound) log_warning(entries.error().message());
     entries = std::vector<DirEntry>();
   }
@@ -66,7 +69,7 @@ Result<std::vector<std::vector<AttemptName>>> share_attempts(
 
 Result<FilePlaces> share_files(RankGroup& ranks, const NodeMap& nodes, Vfs& vfs,
                                const AttemptName& attempt) {
-  const std::string own = nodes.leads() ? sealed_files_in(vfs, attempt) : "";
+  const Result<std::string> own = nodes.leads() ? sealed_files_in(vfs, attempt) : "";
   DF_TRY(const std::vector<std::string> texts,
          share_leader_texts(ranks, nodes, "locate files", own));
   FilePlaces places;

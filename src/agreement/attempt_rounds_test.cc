@@ -1,10 +1,13 @@
 #include "agreement/attempt_rounds.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "agreement/node_fixture.h"
+#include "storage/os_error.h"
 #include "support/code_of.h"
+#include "support/passing_vfs.h"
 
 namespace deepfreeze::attempt_rounds_test {
 namespace {
@@ -50,6 +53,28 @@ TEST_F(AttemptRounds, EachSealedFileHasItsPlaces) {
     const FilePlaces wanted = {
         {file(0), {0}}, {file(1), {1, 3}}, {file(2), {1}}, {"manifest.json", {0, 1, 3}}};
     EXPECT_EQ(*places, wanted);
+  });
+}
+
+// Its files may be whole: an older checkpoint must not be taken in their place.
+TEST_F(AttemptRounds, ANodeThatMayNotListTheFilesIsEveryRanksError) {
+  class OwnDisk final : public PassingVfs {
+   public:
+    OwnDisk(Vfs& disk, int os_errno) : PassingVfs(disk), os_errno_(os_errno) {}
+    Result<std::vector<DirEntry>> list(std::string_view name) override {
+      return os_fail("list", name, os_errno_);
+    }
+
+   private:
+    const int os_errno_;
+  };
+  run({"a", "b", "b"}, [](const Rank& rank) {
+    for (const auto& [os_errno, is_open] : {std::pair{EMFILE, true}, {EIO, false}}) {
+      OwnDisk refusing(rank.vfs, os_errno);
+      Vfs& vfs = rank.group.rank() == 1 ? static_cast<Vfs&>(refusing) : rank.vfs;
+      const auto places = share_files(rank.group, rank.nodes, vfs, kOne);
+      EXPECT_EQ(places.has_value(), !is_open) << os_errno;
+    }
   });
 }
 
