@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/named_threads.h"
+#include "base/scope_exit.h"
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/names.h"
@@ -54,6 +55,7 @@ ParityConductor::Order order_of(const LinkProtected& message) {
 
 Result<std::unique_ptr<NodeParity>> NodeParity::start(Settings settings) {
   auto parity = std::make_unique<NodeParity>(std::move(settings));
+  parity->show_presence();
   parity->thread_ = start_threads(1, "df-parity", [own = parity.get()] { own->work(); });
   if (!parity->thread_.empty()) return parity;
   return fail(ErrorCode::kNoSpace, "protect: the system refuses a thread");
@@ -62,6 +64,12 @@ Result<std::unique_ptr<NodeParity>> NodeParity::start(Settings settings) {
 NodeParity::NodeParity(Settings settings)
     : settings_(std::move(settings)), rate_(settings_.parity.bytes_per_second) {
   if (settings_.leads && own_leader() == rank0()) conductor_.emplace(settings_.leaders);
+}
+
+// Without it the others wait for kParityLinkMax alone.
+void NodeParity::show_presence() {
+  if (!settings_.leads) return;
+  if (auto lock = FileLock::take(near().path_of(kNodeFile))) lock_ = *std::move(lock);
 }
 
 NodeParity::Entry* NodeParity::find(const AttemptName& name) {
@@ -98,11 +106,9 @@ void NodeParity::forget(const AttemptName& name) {
 }
 
 void NodeParity::committed(const AttemptName& name) {
-  ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
     if (Entry* const entry = find(name)) entry->is_committed = true;
-    if (conductor_) orders = conductor_->committed(name);
     // A rank that does not lead looks at the marks first: look().
     while (settings_.leads && committed_count() > kUnprotectedMax) {
       const auto oldest = std::ranges::find_if(entries_, [this](const Entry& entry) {
@@ -113,29 +119,41 @@ void NodeParity::committed(const AttemptName& name) {
     restart_pause();
     wake();
   }
+  conduct([&](ParityConductor& conductor) { return conductor.committed(name); });
+}
+
+// drain() does not return while an order of rank 0 is on its way out: the links end after it.
+template <class Ask>
+void NodeParity::conduct(Ask ask) {
+  ParityConductor::Orders orders;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!conductor_) return;
+    orders = ask(*conductor_);
+    ++sending_;
+  }
+  const ScopeExit sent([this] {
+    const std::lock_guard lock(mutex_);
+    --sending_;
+    wake();
+  });
   carry_out(orders);
 }
 
+// The others first: this node obeys for longer.
 void NodeParity::carry_out(const ParityConductor::Orders& orders) {
   for (const ParityConductor::Order& order : orders) {
     for (const std::uint32_t leader : order.to) {
-      if (leader == own_leader()) {
-        obey(order);
-      } else {
-        (void)settings_.send(leader, message_of(order));
-      }
+      if (leader != own_leader()) (void)settings_.send(leader, message_of(order));
     }
+    if (std::ranges::find(order.to, own_leader()) != order.to.end()) obey(order);
   }
 }
 
 // It is sent again until rank 0 answers: tell_again().
 void NodeParity::tell_rank0(const AttemptName& name, ParityStage stage, std::uint64_t turn) {
-  ParityConductor::Orders orders;
-  {
-    const std::lock_guard lock(mutex_);
-    if (conductor_) orders = conductor_->told(own_leader(), name, stage, turn);
-  }
-  carry_out(orders);
+  conduct(
+      [&](ParityConductor& conductor) { return conductor.told(own_leader(), name, stage, turn); });
   if (own_leader() == rank0()) return;
   (void)settings_.send(rank0(),
                        LinkProtected{.attempt = attempt_of(name), .stage = stage, .turn = turn});
@@ -190,14 +208,9 @@ void NodeParity::take(std::uint32_t rank, LinkMessage message) {
     if (rank == rank0()) obey(word);
     return;
   }
-  ParityConductor::Orders orders;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!conductor_) return;
-    orders = conductor_->told(rank, word.name, word.stage, word.turn);
-    wake();
-  }
-  carry_out(orders);
+  conduct([&](ParityConductor& conductor) {
+    return conductor.told(rank, word.name, word.stage, word.turn);
+  });
 }
 
 // Messages may have been lost with the link: they are sent again soon.
@@ -255,14 +268,12 @@ void NodeParity::pause(std::uint64_t wakes) {
 // Any message may have been lost, or refused because too many waited.
 void NodeParity::tell_again() {
   std::optional<Current> written;
-  ParityConductor::Orders orders;
   {
     const std::lock_guard lock(mutex_);
     if (current_ && current_->is_written) written = current_;
-    if (conductor_) orders = conductor_->again();
   }
   if (written) tell_rank0(written->name, ParityStage::kWritten, written->turn);
-  carry_out(orders);
+  conduct([](ParityConductor& conductor) { return conductor.again(); });
 }
 
 // One piece of work. False: there is none, or it failed.
@@ -350,11 +361,12 @@ bool NodeParity::note_written(const AttemptName& name, const Status& written) {
 bool NodeParity::is_gone(std::uint32_t leader) const {
   if (ended_.contains(leader)) return true;
   const auto lost = lost_.find(leader);
-  return lost != lost_.end() && Monotonic::now() - lost->second >= kParityLinkMax;
+  return lost != lost_.end() && Monotonic::now() - lost->second >= settings_.link_max;
 }
 
 // Others wait for rank 0's word, and rank 0 for those leaders that may still have one.
 bool NodeParity::is_drained() const {
+  if (sending_ > 0) return false;
   if (!verdicts_.empty()) return is_mark_told_;
   if (committed_count() == 0) return true;
   if (!settings_.leads) return false;
@@ -366,7 +378,7 @@ bool NodeParity::is_drained() const {
 
 void NodeParity::drain(std::chrono::milliseconds patience) noexcept {
   try {
-    await_drained(settings_.leads ? patience : std::min(patience, kParityLinkMax));
+    await_drained(patience);
   } catch (const std::exception& cause) {
     log_exception("protect", cause);
   }
@@ -374,13 +386,18 @@ void NodeParity::drain(std::chrono::milliseconds patience) noexcept {
 
 void NodeParity::await_drained(std::chrono::milliseconds patience) {
   const auto until = Monotonic::now() + patience;
+  auto heard = Monotonic::now();      // when the leader was there
   if (settings_.leads) tell_again();  // a last try counts
   std::unique_lock lock(mutex_);
-  is_ending_ = true;
   wake();
   while (!is_drained() && Monotonic::now() < until) {
     changed_.wait_for(lock, std::min<Monotonic::duration>(kDrainLook, until - Monotonic::now()));
-    if (!settings_.leads) wake();  // the thread looks at the marks again
+    if (settings_.leads) continue;
+    wake();  // the thread looks at the marks again
+    lock.unlock();
+    if (FileLock::is_taken(near().path_of(kNodeFile))) heard = Monotonic::now();
+    lock.lock();
+    if (Monotonic::now() - heard >= settings_.link_max) return;
   }
 }
 
@@ -390,7 +407,6 @@ void NodeParity::stop() noexcept {
     const std::lock_guard lock(mutex_);
     stop_.store(true, std::memory_order_relaxed);
     leave_.store(true, std::memory_order_relaxed);
-    is_ending_ = true;
     rate_.stop();
     wake();
   }
@@ -399,6 +415,7 @@ void NodeParity::stop() noexcept {
     if (settings_.leads) (void)settle_all();
     if (!settings_.leads) (void)look();
     end_all();
+    lock_ = FileLock();
   } catch (const std::exception& cause) {
     log_exception("protect", cause);
   }

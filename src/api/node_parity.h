@@ -25,6 +25,7 @@
 #include "nodes/link_dispatcher.h"
 #include "protect/write_parity.h"
 #include "save/save_handle.h"
+#include "storage/file_lock.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
@@ -35,9 +36,10 @@ inline constexpr std::size_t kUnprotectedMax = 8;
 inline constexpr std::chrono::milliseconds kParityPauseMin{20};
 inline constexpr std::chrono::milliseconds kParityPauseMax{30'000};
 inline constexpr std::chrono::milliseconds kMarkPauseMax{1'000};
-// A leader whose link is down for so long is not waited for by drain(); and so long a rank that
-// does not lead waits there for its leader's word, because nobody tells it if that one is dead.
-inline constexpr std::chrono::milliseconds kParityLinkMax{2'000};
+// A leader whose link is down for so long is not waited for by drain(): longer than
+// LinkTimes::retry_max. So long a rank that does not lead waits for the word of a leader that is
+// gone.
+inline constexpr std::chrono::milliseconds kParityLinkMax{6'000};
 // Ends of checkpoints that could not be written into their directories yet; then the oldest of
 // those that got no parity is only told.
 inline constexpr std::size_t kVerdictsMax = 2 * kUnprotectedMax;
@@ -73,11 +75,11 @@ class NodeParity final : public LinkTaker {
     std::vector<Peer> group = {};             // this node's, in the order of their nodes
     std::size_t own = 0;                      // this node's place in it
     std::vector<std::uint32_t> leaders = {};  // of all nodes; the first is rank 0
-    // False for a rank that does not lead its node: it only looks into the directory, if somebody
-    // waits for it.
+    // False for a rank that does not lead its node: it only looks into the directory.
     bool leads = true;
     // Told of the checkpoint that is begun, until it is protected or given up.
     std::shared_ptr<ParityHold> hold = std::make_shared<ParityHold>();
+    std::chrono::milliseconds link_max = kParityLinkMax;  // tests shorten it
     // Sends to another leader; an error: it will not come. Does not wait.
     std::function<Status(std::uint32_t rank, const LinkMessage& message)> send = {};
   };
@@ -94,8 +96,8 @@ class NodeParity final : public LinkTaker {
   void committed(const AttemptName& name);
 
   // Waits until the newest checkpoint that is committed here is protected, or can't be: the missing
-  // nodes have no link, or have failed. A rank that does not lead waits kParityLinkMax for its
-  // leader's word. At most so long.
+  // nodes have no link, or have failed. A rank that does not lead waits for its leader's word,
+  // while that process has not stopped, and kParityLinkMax more. At most so long.
   void drain(std::chrono::milliseconds patience) noexcept;
   // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
   // newest checkpoint is not protected.
@@ -127,6 +129,7 @@ class NodeParity final : public LinkTaker {
     bool is_protected = false;
   };
 
+  void show_presence();
   void work();
   void pause(std::uint64_t wakes);
   [[nodiscard]] bool step();
@@ -151,13 +154,15 @@ class NodeParity final : public LinkTaker {
   [[nodiscard]] std::optional<bool> verdict_of(const AttemptName& name) const;
   // Messages go out without the lock.
   void tell_rank0(const AttemptName& name, ParityStage stage, std::uint64_t turn);
+  template <class Ask>
+  void conduct(Ask ask);
   void carry_out(const ParityConductor::Orders& orders);
   void obey(const ParityConductor::Order& order);
   // With the lock held.
   [[nodiscard]] bool begin(const ParityConductor::Order& order);
   void decide(const AttemptName& name, bool is_protected);
   void take_back(const AttemptName& name);
-  void note_settled(const Verdict& verdict);
+  [[nodiscard]] bool note_settled(const Verdict& verdict);
   void give_up_older(const AttemptName& name);
   [[nodiscard]] bool is_drained() const;
   [[nodiscard]] bool is_gone(std::uint32_t leader) const;
@@ -181,6 +186,7 @@ class NodeParity final : public LinkTaker {
   mutable std::mutex mutex_;  // guards all below, up to the thread
   std::condition_variable changed_;
   std::optional<ParityConductor> conductor_;  // of rank 0
+  std::size_t sending_ = 0;                   // orders of its that are on their way out
   std::vector<Entry> entries_;                // oldest first
   std::optional<Current> current_;
   std::uint64_t turn_ = 0;                // of the latest order that was heard
@@ -191,10 +197,10 @@ class NodeParity final : public LinkTaker {
   std::uint64_t wakes_ = 0;        // counts the times at which the thread got something to do
   std::chrono::milliseconds pause_ = kParityPauseMin;
   Monotonic::time_point repeat_at_ = {};  // at the end of the pause, whatever comes in between
-  bool is_ending_ = false;                // drain() or stop() was called
   bool is_told_ = false;                  // the user, of the present failure to write parity
   bool is_mark_told_ = false;             // and of that to mark a checkpoint
 
+  FileLock lock_;  // of node.json, while this leader may still have a word for its node's ranks
   std::vector<std::jthread> thread_;  // one, until stop()
 };
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <new>
@@ -14,6 +15,7 @@
 #include "storage/vfs_name.h"
 #include "support/code_of.h"
 #include "support/passing_vfs.h"
+#include "support/scoped_dir.h"
 
 namespace deepfreeze::node_parity_orders_test {
 namespace {
@@ -21,6 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSoon{20'000};  // hangs are failures
+constexpr milliseconds kLinkMax{500};
 
 // The disk of this node, with what a test does to it.
 class OwnDisk final : public PassingVfs {
@@ -29,7 +32,11 @@ class OwnDisk final : public PassingVfs {
     std::function<Status(std::string_view name)> at_create = {};
     std::function<void(std::string_view to)> at_rename = {};
   };
-  OwnDisk(Vfs& disk, std::shared_ptr<Acts> acts) : PassingVfs(disk), acts_(std::move(acts)) {}
+  OwnDisk(Vfs& disk, std::shared_ptr<Acts> acts, std::string locked)
+      : PassingVfs(disk), acts_(std::move(acts)), locked_(std::move(locked)) {}
+  [[nodiscard]] std::string path_of(std::string_view name) const override {
+    return name == kNodeFile ? locked_ : PassingVfs::path_of(name);
+  }
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
     if (acts_->at_create) {
       if (const Status act = acts_->at_create(name); !act) return std::unexpected(act.error());
@@ -43,6 +50,7 @@ class OwnDisk final : public PassingVfs {
 
  private:
   const std::shared_ptr<Acts> acts_;
+  const std::string locked_;  // a real file
 };
 
 struct Sent {
@@ -55,14 +63,17 @@ LinkAttempt attempt_of(std::uint64_t step) { return {.step = step, .attempt_id =
 
 class NodeParityOrders : public testing::Test {
  protected:
+  NodeParityOrders() {
+    for (const std::size_t node : {0, 1}) std::ofstream file(place_of_lock(node));
+  }
   // Ranks 0, 1 and 2 lead; `own` is 0 or 1, whose group they are. Rank 3 is on node 1.
   void start(std::size_t own, bool leads = true) {
     NodeParity::Settings settings{.parity = {.data = 1, .parity = 1}};
     for (std::uint32_t node = 0; node < 2; ++node) {
       std::vector<std::uint32_t> ranks = {node};
       if (node == 1) ranks.push_back(3);
-      auto files = std::make_unique<OwnDisk>(
-          disks_[node], node == own ? acts_ : std::make_shared<OwnDisk::Acts>());
+      const auto acts = node == own ? acts_ : std::make_shared<OwnDisk::Acts>();
+      auto files = std::make_unique<OwnDisk>(disks_[node], acts, place_of_lock(node));
       settings.group.push_back({.node = node, .ranks = ranks, .files = std::move(files)});
     }
     own_ = own;
@@ -70,7 +81,11 @@ class NodeParityOrders : public testing::Test {
     settings.leaders = {0, 1, 2};
     settings.leads = leads;
     settings.hold = hold_;
+    settings.link_max = kLinkMax;
     settings.send = [this](std::uint32_t rank, const LinkMessage& message) {
+      if (is_send_slow_ && std::get<LinkProtected>(message).stage == ParityStage::kAll) {
+        std::this_thread::sleep_for(milliseconds(300));
+      }
       const std::lock_guard lock(mutex_);
       sent_.push_back({rank, std::get<LinkProtected>(message)});
       changed_.notify_all();
@@ -79,6 +94,10 @@ class NodeParityOrders : public testing::Test {
     auto started = NodeParity::start(std::move(settings));
     ASSERT_TRUE(started) << started.error().message();
     parity_ = *std::move(started);
+  }
+  // Of a node.
+  [[nodiscard]] std::string place_of_lock(std::size_t node) const {
+    return (root_.path() / std::to_string(node)).string();
   }
   ~NodeParityOrders() override {
     if (parity_) parity_->stop();
@@ -153,6 +172,8 @@ class NodeParityOrders : public testing::Test {
         sent_, [&](const Sent& one) { return one.message.stage == stage && one.to == to; }));
   }
 
+  const ScopedDir root_;
+  std::atomic<bool> is_send_slow_{false};
   std::mt19937_64 random_{7};
   std::array<SimDisk, 2> disks_;
   // They may use no variables of a test: the destructor closes the run.
@@ -445,7 +466,7 @@ TEST_F(NodeParityOrders, ClosingDoesNotWaitForRankZeroIfThatIsGone) {
   const auto began = Monotonic::now();
   parity_->drain(milliseconds(60'000));
   EXPECT_LT(Monotonic::now() - began, milliseconds(30'000));
-  EXPECT_GE(Monotonic::now() - began, kParityLinkMax);
+  EXPECT_GE(Monotonic::now() - began, kLinkMax);
 }
 
 TEST_F(NodeParityOrders, ClosingWaitsForTheMark) {
@@ -475,7 +496,7 @@ TEST_F(NodeParityOrders, ClosingOfRankZeroWaitsForLeadersThatAreThere) {
     return Monotonic::now() - began;
   };
   parity_->note({.rank = 1, .is_up = false});
-  EXPECT_GE(drained_after(kParityLinkMax + milliseconds(500)), kParityLinkMax + milliseconds(500));
+  EXPECT_GE(drained_after(kLinkMax + milliseconds(500)), kLinkMax + milliseconds(500));
   parity_->note({.rank = 2, .is_up = false});
   EXPECT_LT(drained_after(milliseconds(60'000)), milliseconds(30'000));
 }
@@ -485,7 +506,7 @@ TEST_F(NodeParityOrders, ClosingWaitsForAnOrder) {
   const SaveHandle handle = commit(5);
   parity_->note({.rank = 0, .is_up = false});
   parity_->note({.rank = 0, .is_up = true});
-  parity_->drain(kParityLinkMax + milliseconds(500));  // rank 0 is there, and says nothing
+  parity_->drain(kLinkMax + milliseconds(500));  // rank 0 is there, and says nothing
   EXPECT_EQ(code_of(handle.wait(Level::kProtected, milliseconds(0))), ErrorCode::kTimeout);
   say(0, ParityStage::kBegin, 5, 1);
   std::jthread rank0([&] {
@@ -544,6 +565,29 @@ TEST_F(NodeParityOrders, ItsClosingWaitsForTheLeadersWord) {
   parity_->drain(kSoon);
   EXPECT_TRUE(has(5, kProtectedFile));
   EXPECT_TRUE(handle.wait(Level::kProtected, milliseconds(0)));
+}
+
+TEST_F(NodeParityOrders, ItsClosingWaitsAsLongAsItsLeaderIsThere) {
+  auto leader = FileLock::take(place_of_lock(1));
+  ASSERT_TRUE(leader);
+  start(1, false);
+  const SaveHandle handle = commit(5);
+  const auto began = Monotonic::now();
+  parity_->drain(2 * kLinkMax);
+  EXPECT_GE(Monotonic::now() - began, 2 * kLinkMax);
+  std::jthread late([&] {
+    std::this_thread::sleep_for(2 * kLinkMax);
+    disks_[1].plant(path(5, kProtectedFile), "");
+  });
+  parity_->drain(kSoon);
+  EXPECT_TRUE(handle.wait(Level::kProtected, milliseconds(0)));
+}
+
+TEST_F(NodeParityOrders, ALeaderIsThereUntilItHasStopped) {
+  start(1);
+  EXPECT_TRUE(FileLock::is_taken(place_of_lock(1)));
+  parity_->stop();
+  EXPECT_FALSE(FileLock::is_taken(place_of_lock(1)));
 }
 
 TEST_F(NodeParityOrders, AtTheEndTheLeaderMarksStepsThatGotNoParity) {
@@ -639,6 +683,74 @@ TEST_F(NodeParityOrders, AProtectedCheckpointEndsThoseBeforeIt) {
   EXPECT_EQ(code_of(four.wait(Level::kProtected, kSoon)), ErrorCode::kCancelled);
   EXPECT_TRUE(five.wait(Level::kProtected, kSoon));
   EXPECT_EQ(code_of(six.wait(Level::kProtected, milliseconds(50))), ErrorCode::kTimeout);
+}
+
+TEST_F(NodeParityOrders, OneThatWasProtectedAndThenDeletedWasProtected) {
+  start(1, false);
+  const SaveHandle five = commit(5);
+  disks_[1].plant(path(5, kProtectedFile), "");
+  std::this_thread::sleep_for(2 * kMarkPauseMax);  // nobody waits for it
+  const SaveHandle six = commit(6);
+  disks_[1].plant(path(6, kProtectedFile), "");
+  const auto entries = disks_[1].list(attempt_dir_name(name_of(5)));
+  for (const DirEntry& entry : *entries) {
+    ASSERT_TRUE(disks_[1].remove_file(path(5, entry.name)));
+  }
+  ASSERT_TRUE(disks_[1].remove_dir(attempt_dir_name(name_of(5))));
+  EXPECT_TRUE(six.wait(Level::kProtected, kSoon));
+  const Status waited = five.wait(Level::kProtected, kSoon);
+  EXPECT_TRUE(waited) << waited.error().message();
+}
+
+TEST_F(NodeParityOrders, ClosingOfRankZeroTellsAllFirst) {
+  start(0);
+  (void)commit(5);
+  ASSERT_TRUE(next(ParityStage::kBegin));
+  while (!has(5, parity_file_name(0, 3))) std::this_thread::sleep_for(milliseconds(5));
+  is_send_slow_ = true;
+  say(1, ParityStage::kWritten, 5, 1);
+  std::jthread dispatcher([&] { say(2, ParityStage::kWritten, 5, 1); });
+  parity_->drain(kSoon);
+  EXPECT_TRUE(has(5, kProtectedFile));
+  EXPECT_EQ(count(ParityStage::kAll, 1), 1U);
+  EXPECT_EQ(count(ParityStage::kAll, 2), 1U);
+}
+
+// It was given up because too many were open, and could not be marked; then rank 0 begins with it.
+TEST_F(NodeParityOrders, OneThatWasGivenUpAndIsBegunIsNotToldSo) {
+  const auto is_refused = std::make_shared<std::atomic<bool>>(true);
+  acts_->at_create = [=](std::string_view name) -> Status {
+    if (!name.ends_with(kUnprotectedFile) || !*is_refused) return {};
+    return fail(ErrorCode::kNoSpace, "no mark");
+  };
+  start(1);
+  const SaveHandle first = commit(1);
+  for (std::uint64_t step = 2; step <= kUnprotectedMax + 1; ++step) (void)commit(step);
+  say(0, ParityStage::kBegin, 1, 1);
+  *is_refused = false;
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_EQ(code_of(first.wait(Level::kProtected, milliseconds(0))), ErrorCode::kTimeout);
+  say(0, ParityStage::kAll, 1, 2);
+  EXPECT_TRUE(first.wait(Level::kProtected, kSoon));
+}
+
+TEST_F(NodeParityOrders, OneThatIsBegunWhileItIsMarkedIsNotToldSo) {
+  const auto is_first = std::make_shared<std::atomic<bool>>(true);
+  acts_->at_create = [this, is_first](std::string_view name) -> Status {
+    if (name == path(1, kUnprotectedFile) && is_first->exchange(false)) {
+      say(0, ParityStage::kBegin, 1, 1);
+    }
+    return {};
+  };
+  start(1);
+  const SaveHandle first = commit(1);
+  for (std::uint64_t step = 2; step <= kUnprotectedMax + 1; ++step) (void)commit(step);
+  ASSERT_TRUE(next(ParityStage::kWritten));
+  EXPECT_FALSE(*is_first);
+  EXPECT_EQ(code_of(first.wait(Level::kProtected, milliseconds(0))), ErrorCode::kTimeout);
+  say(0, ParityStage::kAll, 1, 2);
+  EXPECT_TRUE(first.wait(Level::kProtected, kSoon));
+  EXPECT_FALSE(has(1, kUnprotectedFile));
 }
 
 // Nobody tells it that its leader is dead.

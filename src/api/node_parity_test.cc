@@ -400,6 +400,26 @@ TEST_F(NodeParityTest, WithoutProtectTheLevelIsAnError) {
       protected_by({.data = 1, .parity = 1}));
 }
 
+// Rank 2 does not lead its node: it waits for its leader's word as long as that one is there.
+TEST_F(NodeParityTest, AtTheEndAllRanksOfANodeHearTheSame) {
+  std::vector<std::optional<SaveHandle>> handles(3);
+  run(
+      {"a", "b", "b"},
+      [&](const Rank& rank) {
+        const State state = state_at(1, rank.number);
+        const auto handle = rank.run.save({.step = 1, .tensors = table_of(state, rank.number)});
+        ASSERT_TRUE(handle);
+        handles[rank.number] = **handle;
+      },
+      [](Options& options) {
+        options.protect = {.data = 1, .parity = 1, .bytes_per_second = 200'000};
+      });
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    const Status told = handles[rank]->wait(Level::kProtected, milliseconds(0));
+    EXPECT_TRUE(told) << "rank " << rank << ": " << told.error().message();
+  }
+}
+
 // What open() says to every rank.
 TEST_F(NodeParityTest, OptionsThatCanNotBeAreRefusedByEveryRank) {
   const auto code_of_open = [&](const Places& places, const std::vector<Options>& of_ranks) {

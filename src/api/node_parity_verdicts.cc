@@ -93,15 +93,17 @@ Status NodeParity::mark(const Verdict& verdict) {
   return verdict.is_protected ? near().sync_dir(directory) : Status();
 }
 
-void NodeParity::note_settled(const Verdict& verdict) {
-  std::erase_if(verdicts_, [&](const Verdict& one) {
+// False: it was taken back meanwhile, or became another one.
+bool NodeParity::note_settled(const Verdict& verdict) {
+  const std::size_t settled = std::erase_if(verdicts_, [&](const Verdict& one) {
     return one.name == verdict.name && one.is_protected == verdict.is_protected;
   });
-  if (!verdict.is_protected) return;
+  if (settled == 0 || !verdict.is_protected) return settled > 0;
   protected_ = verdict.name;
-  if (!current_ || current_->name != verdict.name) return;
+  if (!current_ || current_->name != verdict.name) return true;
   current_.reset();
   settings_.hold->hold({});
+  return true;
 }
 
 // False: the checkpoint can't be marked now.
@@ -110,18 +112,21 @@ bool NodeParity::settle(const Verdict& verdict) {
   const bool is_deleted = !marked && marked.error().code() == ErrorCode::kNotFound;
   const bool is_settled = marked || is_deleted;
   bool was_told = false;
+  bool is_final = false;
   {
     const std::lock_guard lock(mutex_);
     was_told = std::exchange(is_mark_told_, !is_settled);
-    if (is_settled) note_settled(verdict);
+    is_final = is_settled && note_settled(verdict);
     changed_.notify_all();
   }
   if (!is_settled) {
     if (!was_told) log_warning("protect: " + marked.error().message());
     return false;
   }
-  tell(verdict.handle, verdict.is_protected && !is_deleted,
-       is_deleted ? "it was deleted" : kOvertaken);
+  if (is_final) {
+    tell(verdict.handle, verdict.is_protected && !is_deleted,
+         is_deleted ? "it was deleted" : kOvertaken);
+  }
   return true;
 }
 
@@ -134,20 +139,13 @@ std::optional<bool> NodeParity::verdict_of(const AttemptName& name) const {
   return has_name(*entries, kUnprotectedFile) ? std::optional(false) : std::nullopt;
 }
 
-// Only if somebody waits, or too many are left, or the run is being closed.
+// Also if nobody waits: a protected checkpoint may be deleted before somebody does.
 bool NodeParity::look() {
   std::vector<Entry> entries;
-  bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
-    is_last = is_ending_;
     std::ranges::copy_if(entries_, std::back_inserter(entries), &Entry::is_committed);
   }
-  const bool is_wanted = std::ranges::any_of(entries, [](const Entry& entry) {
-    const auto handle = entry.handle.lock();
-    return handle && handle->is_protection_wanted();
-  });
-  if (!is_wanted && !is_last && entries.size() <= kUnprotectedMax) return false;
   const std::size_t before = entries.size();
   settle_known(entries);
   const std::size_t known = entries.size();

@@ -77,11 +77,6 @@ void SaveHandle::State::give_up_protection(std::string_view why) {
   changed.notify_all();
 }
 
-bool SaveHandle::State::is_protection_wanted() {
-  const std::lock_guard lock(mutex);
-  return wants_protection;
-}
-
 void SaveHandle::State::reach(Level level) {
   const std::lock_guard lock(mutex);
   status.captured = true;
@@ -214,10 +209,6 @@ Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> ti
     if (level == Level::kDurable) return state_->left_out;
     return level == Level::kProtected ? why_unprotected(*state_) : std::nullopt;
   };
-  if (level == Level::kProtected) {
-    const std::lock_guard lock(state_->mutex);
-    state_->wants_protection = true;
-  }
   return told(*state_, state_->wait_until(is_reached, failure, timeout));
 }
 
@@ -259,7 +250,6 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
 
 SaveStatus SaveHandle::status() const {
   const std::lock_guard lock(state_->mutex);
-  state_->wants_protection = true;
   if (state_->session) note(state_->session->times(), state_->status);
   return state_->status;
 }

@@ -38,8 +38,6 @@ struct SaveHandle::State {
   void meant_to_be_protected();
   void protect();
   void give_up_protection(std::string_view why);
-  // Somebody waits for it, or has waited.
-  [[nodiscard]] bool is_protection_wanted();
   [[nodiscard]] bool is_local();
   // All is copied: a caller that waits for it may compare, then confirm().
   void copied();
@@ -74,7 +72,6 @@ struct SaveHandle::State {
   std::optional<Error> left_out;  // the last tier will never have it; the save itself is committed
   bool is_meant_to_be_protected = false;
   std::optional<Error> unprotected;  // parity will never protect it
-  bool wants_protection = false;
 
  private:
   void note_durable(std::string_view why);

@@ -45,7 +45,8 @@ def parity(
     domain: The unit that may fail as a whole and takes this node along, such as its switch; for
         Slurm os.environ["SLURM_TOPOLOGY_ADDR"]. Nodes of one domain are put into different groups
         if there are enough. The default is the host. Nodes may differ in it, and in nothing else.
-    close_seconds: How long close() waits for the parity of the last checkpoint.
+    close_seconds: How long close() waits for the parity of the last checkpoint and for the copies
+        on tiers, both together; the longest of all tiers and of this one counts.
 
     ValueError for numbers below 1, for more than 128 nodes in a group, or a rate that is not
     understood.
