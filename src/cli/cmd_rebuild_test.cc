@@ -245,20 +245,27 @@ TEST_F(RebuildVerbTest, TheFileOfAFartherTierIsTakenBeforeParity) {
 // It lists files that are gone when they are opened.
 class Forgetful final : public PassingVfs {
  public:
-  using PassingVfs::PassingVfs;
+  Forgetful(Vfs& disk, ErrorCode code) : PassingVfs(disk), code_(code) {}
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
-    if (is_parity_file_name(split_vfs_name(name).leaf)) return fail(ErrorCode::kNotFound, "gone");
+    if (is_parity_file_name(split_vfs_name(name).leaf)) return fail(code_, "it is not there");
     return PassingVfs::open_read(name, access);
   }
+
+ private:
+  const ErrorCode code_;
 };
 
 TEST_F(RebuildVerbTest, ParityThatIsRemovedMeanwhileIsNoFault) {
   fs::copy_file(parity(0, saved_[1]),
                 run_.path() / attempt(saved_[1]) / parity_file_name(0, kNodes));
-  Forgetful vfs(run_.vfs());
-  Findings findings;
-  const auto attempts = must(read_run(vfs)).attempts;
-  EXPECT_EQ(must(check_attempt(vfs, attempts.back(), {}, unwatched, findings)), Verdict::kGood);
+  for (const auto& [code, wanted] : {std::pair{ErrorCode::kNotFound, Verdict::kGood},
+                                     {ErrorCode::kGone, Verdict::kGood},
+                                     {ErrorCode::kCorrupt, Verdict::kFault}}) {
+    Forgetful vfs(run_.vfs(), code);
+    Findings findings;
+    const auto attempts = must(read_run(vfs)).attempts;
+    EXPECT_EQ(must(check_attempt(vfs, attempts.back(), {}, unwatched, findings)), wanted);
+  }
 }
 
 // Nothing of the copies is to blame, and no older step is taken.

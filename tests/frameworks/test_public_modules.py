@@ -49,3 +49,4 @@ def test_the_list_of_public_modules_is_whole() -> None:
         "tagging",
     }
     assert outside | {"dcp", "tracking"} == set(MODULES)
+    assert set(df._MODULES) | {"errors"} == set(MODULES)
