@@ -39,7 +39,7 @@ def test_the_time_of_a_plain_save_is_no_cost_of_parity() -> None:
     told = parity.report(
         jobs,
         [Rebuild(2_000_000_000, 4.0, 3.0)],
-        [Training(1.5, 2.0), Training(1.0, 3.0)],
+        [Training(1.5, 1.1, 2.0), Training(1.0, 1.3, 3.0)],
         megabytes=500,
     )
     assert "no parity" not in told
@@ -50,6 +50,7 @@ def test_the_time_of_a_plain_save_is_no_cost_of_parity() -> None:
     beside = told["training beside a partner"]
     assert beside == {
         "run_time_ratio": "1.25 [1.00, 1.50]",
+        "thread_time_ratio": "1.20 [1.10, 1.30]",
         "save_interval_seconds": "2.50 [2.00, 3.00]",
     }
 
