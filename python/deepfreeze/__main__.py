@@ -1,4 +1,7 @@
-"""`python3 -m deepfreeze VERB`: does `import`, `explore` and `study`; others are the program's."""
+"""`python3 -m deepfreeze VERB`: does `import`, `explore`, `try` and `study`.
+
+The other verbs are the native program's.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from types import ModuleType
 
 from deepfreeze.base import program, studying
 from deepfreeze.exploring import command as exploring
-from deepfreeze.importing import command
+from deepfreeze.importing import command as importing
+from deepfreeze.trying import command as trying
 
 _FAILURE = 3
 
@@ -23,10 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["study"]:  # only the study itself knows its words
         return studying.main(words[1:])
-    if words[:1] == ["import"]:
-        return _parsed(words, command)
-    if words[:1] == ["explore"]:
-        return _parsed(words, exploring)
+    if words[:1] in (["import"], ["explore"], ["try"]):
+        return _parsed(words, {"import": importing, "explore": exploring, "try": trying}[words[0]])
     if words[:1] == ["dcp"]:  # from the native program: only we can read these checkpoints
         from deepfreeze.looking import command as looking  # needs torch
 

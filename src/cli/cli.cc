@@ -82,6 +82,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_export(program),
                                 add_import(program),
                                 add_explore(program),
+                                add_try(program),
                                 add_study(program)};
   for (Command& command : commands) {
     command.verb.flag("--json", console.json, "Print one JSON document instead of tables");

@@ -1,4 +1,4 @@
-// deepfreeze import SOURCE RUN, explore RUN..., study EXPERIMENT...: verbs done in Python.
+// deepfreeze import SOURCE RUN, explore RUN..., try, study EXPERIMENT...: verbs done in Python.
 #include <ostream>
 
 #include "cli/command.h"
@@ -30,6 +30,11 @@ Command add_import(Program& program) {
 Command add_explore(Program& program) {
   return add_python_verb(program, "explore",
                          "Show runs, forks, and every tensor at every step, in a browser");
+}
+
+Command add_try(Program& program) {
+  return add_python_verb(program, "try",
+                         "Train a small network, kill it, resume it, and compare: 30 seconds");
 }
 
 Command add_study(Program& program) {

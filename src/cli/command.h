@@ -37,5 +37,6 @@ struct Command {
 [[nodiscard]] Command add_import(Program& program);
 [[nodiscard]] Command add_explore(Program& program);
 [[nodiscard]] Command add_study(Program& program);
+[[nodiscard]] Command add_try(Program& program);
 
 }  // namespace deepfreeze

@@ -1,0 +1,1 @@
+"""`deepfreeze try`: a small training that is killed, resumed and compared, for a first look."""
