@@ -64,7 +64,7 @@ LinkAttempt attempt_of(std::uint64_t step) { return {.step = step, .attempt_id =
 class NodeParityOrders : public testing::Test {
  protected:
   NodeParityOrders() {
-    for (const std::size_t node : {0, 1}) std::ofstream file(place_of_lock(node));
+    for (const std::size_t node : {0U, 1U}) std::ofstream file(place_of_lock(node));
   }
   // Ranks 0, 1 and 2 lead; `own` is 0 or 1, whose group they are. Rank 3 is on node 1.
   void start(std::size_t own, bool leads = true) {
