@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/fail_point.h"
+#include "base/try.h"
 #include "cli/test_run.h"
 #include "inspect/checkup.h"
 #include "protect/write_parity.h"
