@@ -45,7 +45,14 @@ class Blow:
         return f"rank {self.rank} at {self.point}, pass {self.passes}"
 
 
-FLUSH = ("tier.created", "tier.written", "tier.renamed", "flush.file", "flush.settled")
+FLUSH = (
+    "tier.created",
+    "tier.written",
+    "tier.renamed",
+    "tier.settled",
+    "flush.file",
+    "flush.settled",
+)
 FLUSH_END = ("flush.checked", "flush.manifest_put")  # of the last node to bring its files
 READ = "parity.pieces_read"
 # Other fail points, by the beginning of their names, and the reason why no node is lost there.
@@ -69,6 +76,8 @@ NOT_HERE = {
     "tier.linked": "only of files that checkpoints share",
 }
 PASSES = 6  # after some steps that were protected
+PASSES_OF = {"capture.piece": 60}  # many in each save
+OF_RANK_0 = ("commit.parts_checked",)
 
 
 def of_a_save() -> list[str]:
@@ -82,7 +91,11 @@ def of_a_save() -> list[str]:
 
 def all_blows() -> list[Blow]:
     """Rank 0, which commits first, and one that follows it."""
-    blows = [Blow(point, PASSES, rank) for point in of_a_save() for rank in (0, NODES - 1)]
+    blows = [
+        Blow(point, PASSES_OF.get(point, PASSES), rank)
+        for point in of_a_save()
+        for rank in ((0,) if point in OF_RANK_0 else (0, NODES - 1))
+    ]
     blows += [Blow(point, PASSES, rank, has_far=True) for point in FLUSH for rank in (0, 1)]
     blows += [Blow(point, 2, 0, has_far=True) for point in FLUSH_END]
     blows += [Blow(READ, passes, 1, reads=True) for passes in (1, 2, 3)]
