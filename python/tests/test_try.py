@@ -35,20 +35,13 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     assert [one.step for one in df.checkpoints(told["run"])][-1] == 400
 
 
-def test_its_story_is_told_and_the_checkpoints_are_listed(tmp_path: Path) -> None:
-    done = run_try("run", "--steps", "20", "--seed", "7", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Killed with SIGKILL once it told of step" in done.stdout
-    assert "bit for bit" in done.stdout
-    assert f"$ deepfreeze ls {tmp_path / 'run'}" in done.stdout
-    assert "\033" not in done.stdout, "nobody looks at a terminal"
-
-
 def test_a_directory_with_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x")
-    done = run_try(str(tmp_path), cwd=tmp_path)
+    done = run_try(str(tmp_path), "--json", cwd=tmp_path)
     assert done.returncode == 2
     assert f"{tmp_path} is not an empty directory" in done.stderr
+    told = json.loads(done.stdout)
+    assert (told["command"], told["error"]["code"]) == ("try", "invalid_argument")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -62,18 +55,33 @@ def test_without_torch_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: None)
-    assert "pip install torch" in command._why_not(tmp_path)
+    with pytest.raises(CheckpointError, match="pip install torch"):
+        command.check(tmp_path)
 
 
-def test_a_difference_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("digests", "code", "words"),
+    [(["", "one", "one"], 0, "bit for bit"), (["", "one", "another"], 1, "It DIFFERS")],
+)
+def test_the_end_of_its_story(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    digests: list[str],
+    code: int,
+    words: str,
 ) -> None:
-    digests = iter(["", "one", "another"])
-    monkeypatch.setattr(command, "live", lambda *_: Life(3, 5, 0.5, next(digests)))
+    lives_of = iter(digests)
+    monkeypatch.setattr(command, "live", lambda *_: Life(3, 5, 0.5, next(lives_of)))
     parser = command.argparse.ArgumentParser()
     command.add_to(parser.add_subparsers())
-    assert command.main(parser.parse_args(["try", str(tmp_path), "--seed", "3"])) == 1
-    assert "DIFFERS" in capsys.readouterr().out
+    assert command.main(parser.parse_args(["try", str(tmp_path), "--seed", "3"])) == code
+    told = capfd.readouterr().out
+    assert "Killed with SIGKILL once it told of step 5, loss 0.5000." in told
+    assert "A new process restored step 3" in told
+    assert words in told
+    assert f"$ deepfreeze ls {tmp_path}" in told
+    assert "\033" not in told, "nobody looks at a terminal"
 
 
 def test_the_digest_sees_each_part_of_the_state() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deepfreeze.base.verbs import JSON_FORMAT
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.exploring import analyses
 from deepfreeze.exploring.cache import Cache
@@ -23,7 +24,6 @@ from deepfreeze.exploring.step_numbers import OnBytes
 from deepfreeze.exploring.steps import Step
 from deepfreeze.exploring.tensor_numbers import BIN_FIRST, BINS, QUANTITIES
 
-_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 _NICE = 10  # of the thread that computes, and of those that read for it
 JSON, BINARY = "application/json", "application/octet-stream"
 
@@ -72,7 +72,7 @@ class Answers:
     def model(self) -> dict[str, Any]:
         """Runs and steps; what `--json` prints, without the numbers."""
         return {
-            "format": _JSON_FORMAT,
+            "format": JSON_FORMAT,
             "command": "explore",
             "quantities": list(QUANTITIES),
             "bins": {"first": BIN_FIRST, "count": BINS},

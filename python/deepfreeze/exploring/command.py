@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.base.progress import Progress, human_bytes
-from deepfreeze.errors import CheckpointError, make_error
+from deepfreeze.base.verbs import GOOD, INTERRUPTED, add_verb, failed, printable
+from deepfreeze.errors import CheckpointError
 from deepfreeze.exploring import single_file
-from deepfreeze.exploring.answers import Answers, dumped, error_document
+from deepfreeze.exploring.answers import Answers, dumped
 from deepfreeze.exploring.cache import Cache, default_folder
 from deepfreeze.exploring.discovering import runs_of
 from deepfreeze.exploring.opening import opened
 from deepfreeze.exploring.runs import read_runs
 from deepfreeze.exploring.server import PageServer
 from deepfreeze.exploring.tensor_numbers import QUANTITIES
-from deepfreeze.importing.command import printable
 
-_GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
 _PORT_MAX = 65535
 
 _DESCRIPTION = "Show how a model became what it is: runs, forks, and every tensor at every step."
@@ -41,16 +40,9 @@ Exit: 0 good, 2 usage, 3 any other failure.
 
 def add_to(verbs: Any) -> None:
     """Adds the verb to the parsers of a program."""
-    parser = verbs.add_parser(
-        "explore",
-        help=_DESCRIPTION,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "explore", _DESCRIPTION, _EPILOG, _main)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="A run, or a directory with runs")
     parser.add_argument("--html", metavar="OUT", type=Path, help="Write the page as one file")
-    parser.add_argument("--json", action="store_true", help="Print one JSON document")
     parser.add_argument(
         "--port", type=_port, default=0, help="The page's port; default: a free one"
     )
@@ -59,7 +51,6 @@ def add_to(verbs: Any) -> None:
         "--no-read", action="store_true", help="Read no tensors: only headers, and the cache"
     )
     parser.add_argument("--cache", metavar="DIR", type=Path, help="Keep computed numbers there")
-    parser.set_defaults(main=_main)
 
 
 def _port(text: str) -> int:
@@ -72,18 +63,11 @@ def _main(options: argparse.Namespace) -> int:
     try:
         return _explore(options)
     except CheckpointError as error:
-        return _failed(options, error)
+        return failed("explore", error.code, str(error), as_json=options.json)
     except OSError as error:
-        return _failed(options, make_error("io", str(error)))
+        return failed("explore", "io", str(error), as_json=options.json)
     except KeyboardInterrupt:
-        return _INTERRUPTED
-
-
-def _failed(options: argparse.Namespace, error: CheckpointError) -> int:
-    print(f"deepfreeze explore: {printable(str(error))}", file=sys.stderr)
-    if options.json:
-        print(error_document(error).decode())
-    return _USAGE if error.code == "invalid_argument" else _FAILURE
+        return INTERRUPTED
 
 
 def _explore(options: argparse.Namespace) -> int:
@@ -91,7 +75,7 @@ def _explore(options: argparse.Namespace) -> int:
     answers = Answers(read_runs(runs_of(options.runs)), cache, reads=not options.no_read)
     if options.html is None and not options.json:
         _serve(answers, options)
-        return _GOOD
+        return GOOD
     total = answers.missing_bytes() if answers.reads else 0
     if not answers.reads:
         answers.read_ranges()
@@ -106,7 +90,7 @@ def _explore(options: argparse.Namespace) -> int:
         size = single_file.write(options.html, answers)
         told = sys.stderr if options.json else sys.stdout
         print(f"{printable(os.fspath(options.html))}: {human_bytes(size)}", file=told)
-    return _GOOD
+    return GOOD
 
 
 def _print_all(answers: Answers) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import resource
 import sys
@@ -14,6 +13,15 @@ from typing import Any
 from deepfreeze import _core
 from deepfreeze.base.arguments import absolute
 from deepfreeze.base.progress import Progress, human_bytes
+from deepfreeze.base.verbs import (
+    FAILURE,
+    GOOD,
+    INTERRUPTED,
+    add_verb,
+    failed,
+    print_json,
+    printable,
+)
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
@@ -21,9 +29,7 @@ from deepfreeze.importing.renamed import renamed
 from deepfreeze.importing.saving import check_step, store
 from deepfreeze.importing.source_files import fault, os_fault
 
-_GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
 _STEP_MAX = (1 << 64) - 1
-_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 
 _DESCRIPTION = "Make a checkpoint of a run out of one that another library wrote."
 _EPILOG = """\
@@ -47,13 +53,7 @@ unless only the output could not be written.
 
 def add_to(verbs: Any) -> None:
     """Adds the verb to the parsers of a program."""
-    parser = verbs.add_parser(
-        "import",
-        help=_DESCRIPTION,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "import", _DESCRIPTION, _EPILOG, _main)
     parser.add_argument("source", metavar="SOURCE", type=Path, help="The checkpoint to import")
     parser.add_argument("run", metavar="RUN", type=_run, help="The run's directory")
     parser.add_argument(
@@ -71,8 +71,6 @@ def add_to(verbs: Any) -> None:
         metavar="FILE",
         help="JSON that maps new names to old ones: imports these alone; docs/import.md",
     )
-    parser.add_argument("--json", action="store_true", help="Print one JSON document")
-    parser.set_defaults(main=_main)
 
 
 def _run(text: str) -> Path:
@@ -93,13 +91,10 @@ def _main(options: argparse.Namespace) -> int:
     try:
         done = _import(options)
     except CheckpointError as error:
-        print(f"deepfreeze import: {printable(str(error))}", file=sys.stderr)
-        if options.json:
-            _print_json({"error": {"code": error.code, "message": str(error)}})
-        return _USAGE if error.code == "invalid_argument" else _FAILURE
+        return failed("import", error.code, str(error), as_json=options.json)
     except KeyboardInterrupt:
         print("deepfreeze import: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
     for warning in done["warnings"]:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     try:
@@ -107,15 +102,15 @@ def _main(options: argparse.Namespace) -> int:
     except OSError as cause:
         print(f"deepfreeze import: write standard output: {cause}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python still flushes its output at exit
-        return _FAILURE
-    return _GOOD
+        return FAILURE
+    return GOOD
 
 
 def _tell(done: dict[str, Any], *, as_json: bool) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if as_json:
-        _print_json(done)
+        print_json("import", done)
     else:
         amount = f"{done['tensors']} tensors, {human_bytes(done['bytes'])}"
         step = done["checkpoint"]["step"]
@@ -180,15 +175,3 @@ def _existing(path: Path) -> Path:
     """The nearest folder that exists."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
-
-
-def _print_json(members: dict[str, Any]) -> None:
-    print(json.dumps({"format": _JSON_FORMAT, "command": "import", **members}, indent=2))
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: a file's text must not steer the terminal."""
-    return "".join(
-        char if char >= " " and not "\x7f" <= char < "\xa0" else f"\\x{ord(char):02x}"
-        for char in text.encode(errors="backslashreplace").decode()
-    )

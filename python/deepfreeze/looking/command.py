@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Callable
 
+from deepfreeze.base.verbs import FAILURE, INTERRUPTED, USAGE
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking.checks import scrub, verify
 from deepfreeze.looking.collecting import gc
@@ -15,8 +16,6 @@ from deepfreeze.looking.ids import is_utf8
 from deepfreeze.looking.listing import ls
 from deepfreeze.looking.output import print_json, readable
 from deepfreeze.looking.visits import doctor
-
-_USAGE, _FAILURE, _INTERRUPTED = 2, 3, 130
 
 _Verb = Callable[[argparse.Namespace], int]
 
@@ -86,7 +85,7 @@ def main(words: list[str]) -> int:
     except OSError as error:
         return _failed(options, "io", str(error))
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     return code
 
 
@@ -103,4 +102,4 @@ def _failed(options: argparse.Namespace, code: str, message: str) -> int:
     print(f"deepfreeze {options.verb}: {readable(message)}", file=sys.stderr)
     if options.json:
         print_json(options.verb, {"error": {"code": code, "message": message}})
-    return _USAGE if code == "invalid_argument" else _FAILURE
+    return USAGE if code == "invalid_argument" else FAILURE

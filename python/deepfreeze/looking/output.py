@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepfreeze.base.names import shortened
-from deepfreeze.importing.command import printable
-
-_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
+from deepfreeze.base.verbs import JSON_FORMAT, printable
 
 
 def readable(text: str) -> str:
@@ -34,7 +32,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_json(verb: str, members: dict[str, Any]) -> None:
     """Prints one JSON document."""
-    document = {"format": _JSON_FORMAT, "command": verb, **members}
+    document = {"format": JSON_FORMAT, "command": verb, **members}
     print(json.dumps(document, indent=2, ensure_ascii=False).encode(errors="replace").decode())
 
 

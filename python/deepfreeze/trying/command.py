@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import random
 import subprocess
 import sys
@@ -15,11 +14,10 @@ from typing import Any
 from deepfreeze.base import program
 from deepfreeze.base.arguments import absolute
 from deepfreeze.base.progress import is_watched
-from deepfreeze.errors import CheckpointError
+from deepfreeze.base.verbs import DIFFERENT, GOOD, INTERRUPTED, add_verb, failed, print_json
+from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.trying.lives import Life, See, live
 
-_GOOD, _DIFFERENT, _USAGE, _FAILURE, _INTERRUPTED = 0, 1, 2, 3, 130
-_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 _STEPS = 4000
 _STEPS_MIN = 10
 _DRAW_SECONDS = 0.1
@@ -38,13 +36,7 @@ Exit: 0 good, 1 the two trainings differ, 2 usage, 3 any other failure.
 
 def add_to(verbs: Any) -> None:
     """Adds the verb to the parsers of a program."""
-    parser = verbs.add_parser(
-        "try",
-        help=_DESCRIPTION,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "try", _DESCRIPTION, _EPILOG, main)
     parser.add_argument(
         "directory", metavar="DIRECTORY", type=absolute, nargs="?", default="deepfreeze-try",
         help="where the checkpoints go; it must be empty, or not there; default: deepfreeze-try",
@@ -53,8 +45,6 @@ def add_to(verbs: Any) -> None:
         "--steps", metavar="N", type=_steps, default=_STEPS, help=f"of training; default: {_STEPS}"
     )
     parser.add_argument("--seed", metavar="N", type=int, help="of the training and of the kill")
-    parser.add_argument("--json", action="store_true", help="One JSON document on standard output")
-    parser.set_defaults(main=main)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,17 +52,16 @@ def main(options: argparse.Namespace) -> int:
     try:
         return _tell(options)
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except (CheckpointError, OSError) as cause:
-        print(f"deepfreeze try: {cause}", file=sys.stderr)
-        return _FAILURE
+        return INTERRUPTED
+    except CheckpointError as error:
+        return failed("try", error.code, str(error), as_json=options.json)
+    except OSError as error:
+        return failed("try", "io", str(error), as_json=options.json)
 
 
 def _tell(options: argparse.Namespace) -> int:
     run = Path(options.directory)
-    if why_not := _why_not(run):
-        print(f"deepfreeze try: {why_not}", file=sys.stderr)
-        return _USAGE
+    check(run)
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     kill_at = random.Random(seed).randint(options.steps // 4, options.steps * 3 // 4)
     say = _Story(not options.json)
@@ -92,22 +81,24 @@ def _tell(options: argparse.Namespace) -> int:
     say.line(_verdict(is_same, seed))
     seconds = time.monotonic() - began
     if options.json:
-        found = {"format": _JSON_FORMAT, "command": "try", "run": str(run), "seed": seed,
-                 "steps": options.steps, "killed_at": killed.last, "resumed_from": resumed.start,
-                 "loss": resumed.loss, "same": is_same, "seconds": round(seconds, 2)}  # fmt: skip
-        print(json.dumps(found))
+        found = {"run": str(run), "seed": seed, "steps": options.steps, "killed_at": killed.last,
+                 "resumed_from": resumed.start, "loss": resumed.loss, "same": is_same,
+                 "seconds": round(seconds, 2)}  # fmt: skip
+        print_json("try", found)
     else:
         _show(run)
-    return _GOOD if is_same else _DIFFERENT
+    return GOOD if is_same else DIFFERENT
 
 
-def _why_not(run: Path) -> str:
-    """Empty if it can begin."""
+def check(run: Path) -> None:
+    """CheckpointError with code "invalid_argument" if it can't begin."""
+    why_not = ""
     if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed here: `pip install torch`"
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        return f"{run} is not an empty directory: name another one, or delete it"
-    return ""
+        why_not = "PyTorch is not installed here: `pip install torch`"
+    elif run.exists() and (not run.is_dir() or any(run.iterdir())):
+        why_not = f"{run} is not an empty directory: name another one, or delete it"
+    if why_not:
+        raise make_error("invalid_argument", why_not)
 
 
 def _verdict(is_same: bool, seed: int) -> str:

@@ -35,15 +35,14 @@ def live(steps: int, seed: int, run: Path | None, see: See, kill_at: int | None 
     """
     command = [sys.executable, "-P", "-m", _PROGRAM, str(steps), str(seed)]
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [*command, *([] if run is None else [str(run)])],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-        )  # fmt: skip
-        try:
-            life = _watch(process, see, kill_at)
-        finally:
-            process.kill()
-            process.wait()
+        ) as process:  # fmt: skip
+            try:
+                life = _watch(process, see, kill_at)
+            finally:
+                process.kill()
         if life is not None and (kill_at is not None or life.digest):
             return life
         errors.seek(0)
@@ -64,13 +63,11 @@ def _watch(process: subprocess.Popen[bytes], see: See, kill_at: int | None) -> L
             last, loss = event["step"], event["loss"]
             see(last, loss)
             if last == kill_at:
-                process.kill()
                 return Life(start, last, loss, "")
     return Life(start, last, loss, digest) if kill_at is None and last else None
 
 
 def _events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            yield json.loads(line)
+    for line in process.stdout:
+        yield json.loads(line)

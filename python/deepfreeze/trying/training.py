@@ -2,7 +2,7 @@
 
 Two spirals are told apart by a small network. With RUN each step is saved there, and the training
 goes on from the newest checkpoint. It prints a JSON object in a line for each event: "started",
-"step", and "ended" with a digest of the whole state.
+"step", and "ended" with a digest (Training.digest()).
 """
 
 from __future__ import annotations
