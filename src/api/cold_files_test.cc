@@ -12,6 +12,7 @@
 
 #include "base/fail_point.h"
 #include "deepfreeze/deepfreeze.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 #include "support/thread_ranks.h"
 
@@ -274,9 +275,8 @@ TEST_F(ColdFilesTest, AreReadFromTheOtherCopyIfOneHasRotted) {
   const std::random_device::result_type seed = std::random_device{}();
   std::mt19937_64 random(seed);
   const auto size = static_cast<std::uint64_t>(cold_file(last).st_size);
-  const char* wanted = std::getenv("DEEPFREEZE_COLD_FLIPS");
-  const int trials = wanted == nullptr ? 12 : std::atoi(wanted);
-  for (int trial = 0; trial < trials; ++trial) {
+  const std::uint64_t trials = number_from("DEEPFREEZE_COLD_FLIPS", 12);
+  for (std::uint64_t trial = 0; trial < trials; ++trial) {
     // The header, too.
     const std::uint64_t at = trial % 3 == 0 ? random() % 4096 : random() % size;
     flip(last, at, 1 << random() % 8);

@@ -9,6 +9,7 @@
 
 #include "deepfreeze/deepfreeze.h"
 #include "format/records.h"
+#include "support/number_from.h"
 #include "support/scoped_dir.h"
 #include "support/thread_ranks.h"
 
@@ -97,20 +98,19 @@ void expect_named(const std::filesystem::path& run_dir, const Flip& flip) {
 }
 
 TEST_F(ReplicaAuditTest, NamesAFlippedBitWithinSoManySaves) {
-  const char* wanted = std::getenv("DEEPFREEZE_AUDIT_FLIPS");
-  const int flips = wanted == nullptr ? 3 : std::atoi(wanted);
+  const std::uint64_t flips = number_from("DEEPFREEZE_AUDIT_FLIPS", 3);
   const auto seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
-  int named = 0;
-  for (int i = 0; i < flips; ++i) {
+  std::uint64_t named = 0;
+  for (std::uint64_t i = 0; i < flips; ++i) {
     const Flip flip{static_cast<std::uint32_t>(random() % 3), random() % kWeights,
                     static_cast<int>(random() % 8)};
     expect_named(dir_.path() / std::to_string(i), flip);
     named += HasFailure() ? 0 : 1;
   }
-  std::printf("audit: %d of %d flipped bits named within %u saves, seed %u\n", named, flips, kSaves,
-              seed);
+  std::printf("audit: %lu of %lu flipped bits named within %u saves, seed %u\n", named, flips,
+              kSaves, seed);
 }
 
 TEST_F(ReplicaAuditTest, OfTwoNobodyKnowsWhichIsRight) {
