@@ -13,12 +13,14 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/names.h"
+#include "link/connection.h"
 #include "manifest/record_file.h"
 
 namespace deepfreeze {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainLook{100};
+static_assert(kParityLinkMax > LinkTimes().retry_max);
 
 // The files of the manifest that these ranks have written.
 std::vector<ManifestFile> files_of_ranks(const Manifest& manifest,
@@ -55,7 +57,7 @@ ParityConductor::Order order_of(const LinkProtected& message) {
 
 Result<std::unique_ptr<NodeParity>> NodeParity::start(Settings settings) {
   auto parity = std::make_unique<NodeParity>(std::move(settings));
-  parity->show_presence();
+  parity->lock_node();
   parity->thread_ = start_threads(1, "df-parity", [own = parity.get()] { own->work(); });
   if (!parity->thread_.empty()) return parity;
   return fail(ErrorCode::kNoSpace, "protect: the system refuses a thread");
@@ -67,7 +69,7 @@ NodeParity::NodeParity(Settings settings)
 }
 
 // Without it the others wait for kParityLinkMax alone.
-void NodeParity::show_presence() {
+void NodeParity::lock_node() {
   if (!settings_.leads) return;
   if (auto lock = FileLock::take(near().path_of(kNodeFile))) lock_ = *std::move(lock);
 }
@@ -140,13 +142,15 @@ void NodeParity::conduct(Ask ask) {
   carry_out(orders);
 }
 
-// The others first: this node obeys for longer.
 void NodeParity::carry_out(const ParityConductor::Orders& orders) {
   for (const ParityConductor::Order& order : orders) {
     for (const std::uint32_t leader : order.to) {
-      if (leader != own_leader()) (void)settings_.send(leader, message_of(order));
+      if (leader == own_leader()) {
+        obey(order);
+      } else {
+        (void)settings_.send(leader, message_of(order));
+      }
     }
-    if (std::ranges::find(order.to, own_leader()) != order.to.end()) obey(order);
   }
 }
 

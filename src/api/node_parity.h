@@ -97,7 +97,7 @@ class NodeParity final : public LinkTaker {
 
   // Waits until the newest checkpoint that is committed here is protected, or can't be: the missing
   // nodes have no link, or have failed. A rank that does not lead waits for its leader's word,
-  // while that process has not stopped, and kParityLinkMax more. At most so long.
+  // until that one has stopped, and kParityLinkMax more. At most so long.
   void drain(std::chrono::milliseconds patience) noexcept;
   // Ends the thread, which may wait for other nodes' files: end that first. A warning says if the
   // newest checkpoint is not protected.
@@ -129,7 +129,7 @@ class NodeParity final : public LinkTaker {
     bool is_protected = false;
   };
 
-  void show_presence();
+  void lock_node();
   void work();
   void pause(std::uint64_t wakes);
   [[nodiscard]] bool step();

@@ -1,6 +1,6 @@
 // A place that keeps whole files under names, such as a shared file system or an object store: the
 // far end of a flush. It is no file system: a name is given once, with all its bytes; nothing is
-// renamed or appended to, and only replaced as a whole, if it is damaged (IfTaken).
+// renamed or appended to, and replaced only as a whole (IfTaken).
 //
 // Names as in vfs.h: "manifest.json" below "step-…" is "step-…/manifest.json". Any thread; an
 // Upload belongs to its opener. Errors name operation, place and cause, with the codes of vfs.h.

@@ -95,7 +95,8 @@ class SaveHandle:
         """Returns when the level is reached; raises the save's error, or TimeoutError.
 
         "protected": all nodes of the job have their parity of this checkpoint. It raises
-        CheckpointError without Checkpointer(protect=), or if a newer save came first.
+        CheckpointError without Checkpointer(protect=), or if a newer save came first. A rank that
+        does not lead its node also raises if the checkpoint was deleted within a second.
         """
         if level not in (*LEVELS, "protected"):
             raise ValueError(f"level {level!r}: not captured, local, protected or durable")
