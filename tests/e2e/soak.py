@@ -46,8 +46,8 @@ FAIL_POINTS = "part.write=error:EIO@25;capture.background=sleep:1"
 
 # The median of the last third of the samples after the warm-up may exceed that of the first by:
 # heap: one of Python's threads, should it begin late (5.5 to 6 KB), and errors of the last save;
-#   besides, one jump is left out: the 31.6 KB that torch keeps for each thread that has called it,
-#   here or there the thread that completes saves, early, late or until it ends;
+#   besides, one rise and one fall are left out: the 31.6 KB that torch keeps for each thread that
+#   has called it, here or there the thread that completes saves, early, late or until it ends;
 # rss: one arena of Python's allocator (1 MiB), and as much of code and stacks touched late;
 # threads: the completer, which comes and goes;
 # objects: the last save leaves some, by its outcome: 5 were seen.
@@ -80,7 +80,7 @@ class Soak:
         """From the first third after the warm-up to the last, by their medians."""
         values = [getattr(each, name) for each in self.after_warm_up()]
         if name == "heap_bytes":
-            values = without_one_jump(values)
+            values = without_jumps(values)
         third = max(1, len(values) // 3)
         return int(median(values[-third:]) - median(values[:third]))
 
@@ -99,10 +99,11 @@ class Soak:
         return [f"{self.mode}: {fault}" for fault in faults]
 
 
-def without_one_jump(values: list[int]) -> list[int]:
-    """The largest step from one value to the next, up or down, is taken out of all that follow."""
+def without_jumps(values: list[int]) -> list[int]:
+    """The largest rise and the largest fall are taken out of all values that follow them."""
     steps = [after - before for before, after in pairwise(values)]
-    steps[steps.index(max(steps, key=abs))] = 0
+    for jump in {steps.index(max(steps)), steps.index(min(steps))}:
+        steps[jump] = 0
     return list(accumulate(steps, initial=values[0]))
 
 
