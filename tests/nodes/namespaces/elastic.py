@@ -83,12 +83,10 @@ class Notes:
 def restores_are_right(notes: Notes) -> list[str]:
     """Each one, whether the job went on after it or not."""
     begun = {(line["step"], line["rank"], line["digest"]) for line in notes.lines("begun")}
+    protected = notes.lines("protected")
     faults = []
     for line in notes.lines("restored"):
-        floor = max(
-            (one["step"] for one in notes.lines("protected") if one["time"] < line["time"]),
-            default=0,
-        )
+        floor = max((one["step"] for one in protected if one["time"] < line["time"]), default=0)
         if line["step"] < floor:
             faults.append(f"step {floor} was protected before {line}")
         if line["step"] and (line["step"], line["rank"], line["digest"]) not in begun:
