@@ -103,7 +103,7 @@ def _install(wanted: Environment) -> int:
 
 def _pip(wanted: Environment, what: list[str]) -> int:
     command = [wanted.python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    command += ["--progress-bar=off", "--no-deps", "--no-build-isolation", *what]
+    command += ["--progress-bar=off", "--no-compile", "--no-deps", "--no-build-isolation", *what]
     path = os.pathsep.join((str(wanted.venv / "bin"), os.environ.get("PATH", "")))
     environment = {**os.environ, "PATH": path, **wanted.variables}
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)

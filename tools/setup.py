@@ -127,9 +127,11 @@ def system_packages() -> int:
     return install(missing)
 
 
-def pip(*arguments: str) -> int:
-    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    return subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, check=False).returncode
+def pip_install(*arguments: str) -> int:
+    """Modules are compiled when they are first imported: most never are."""
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+    command += ["--quiet", "--progress-bar=off", "--no-compile", *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
 def venv_is_usable() -> bool:
@@ -160,10 +162,10 @@ def python_packages() -> int:
     if make_venv() != 0:
         return stop(f"`{sys.executable} -m venv .venv` failed (see above)")
     say("installing Python packages into .venv; torch is a large download")
-    if pip("install", "--quiet", "--progress-bar=off", "-r", str(REQUIREMENTS)) != 0:
+    if pip_install("-r", str(REQUIREMENTS)) != 0:
         return stop("pip could not install tools/requirements-test.txt (see above)")
-    old = ("install", "--quiet", "--no-deps", "--upgrade", "--target", str(VENV / "interop"))
-    if pip(*old, "-r", str(INTEROP)) != 0:
+    old = ("--no-deps", "--upgrade", "--target", str(VENV / "interop"))
+    if pip_install(*old, "-r", str(INTEROP)) != 0:
         return stop("pip could not install tools/requirements-interop.txt (see above)")
     stamp.write()
     return 0
@@ -174,8 +176,8 @@ def object_store() -> int:
     stamp = Stamp(VENV / ".stamp-store", digest([STORE], PYTHON))
     if stamp.is_current():
         return 0
-    exactly = ("install", "--quiet", "--progress-bar=off", "--no-deps", "--only-binary=:all:")
-    if pip(*exactly, "--require-hashes", "-r", str(STORE)) == 0:
+    exactly = ("--no-deps", "--only-binary=:all:", "--require-hashes")
+    if pip_install(*exactly, "-r", str(STORE)) == 0:
         stamp.write()
     else:
         say("no object store (see above): the tests that need one will be left out")
