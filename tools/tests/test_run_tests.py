@@ -41,8 +41,17 @@ LEFT OUT: have mounts of our own: Operation not permitted
   <testcase name="of ctest, too"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
     <system-out>LEFT OUT: have mounts of our own: Operation not permitted
 </system-out></testcase>
+  <testcase name="of GoogleTest"><skipped message="a_test.cc:8&#x0A;LEFT OUT: no disk"/></testcase>
   <testcase name="told nothing"><skipped/></testcase>
 </testsuite>"""
+
+
+def test_parts_of_programs_are_counted_by_their_cases(tmp_path: Path) -> None:
+    for name in ("a-0.xml", "a-1.xml"):
+        (tmp_path / name).write_text(CASES)
+    outcome = run_tests.of_parts(tmp_path, failed=2)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 4, 2)
+    assert run_tests.of_parts(tmp_path / "nothing", failed=1).failed == 1
 
 
 def test_what_was_skipped_is_told_with_its_reason_before_the_last_line(
@@ -52,9 +61,10 @@ def test_what_was_skipped_is_told_with_its_reason_before_the_last_line(
     report.write_text(SKIPPED)
     monkeypatch.setattr(run_tests, "STAGES", {"a": lambda: run_tests.count(report, 0)})
     assert run_tests.main([]) == 0
-    assert capsys.readouterr().out.splitlines()[-4:] == [
+    assert capsys.readouterr().out.splitlines()[-5:] == [
         "skipped: 2 x LEFT OUT: have mounts of our own: Operation not permitted",
         "skipped: 1 x LEFT OUT: it takes root",
+        "skipped: 1 x LEFT OUT: no disk",
         "skipped: 1 x no reason is told",
         "0 passed, 0 failed",
     ]
