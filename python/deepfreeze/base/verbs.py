@@ -33,7 +33,7 @@ def add_verb(
 
 
 def print_json(verb: str, members: dict[str, Any]) -> None:
-    """Prints the document of --json."""
+    """Prints the document of --json, in ASCII: standard output may have any encoding."""
     print(json.dumps({"format": JSON_FORMAT, "command": verb, **members}, indent=2))
 
 

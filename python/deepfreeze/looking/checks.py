@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.base.progress import human_bytes
+from deepfreeze.base.verbs import print_json
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place, is_dcp
-from deepfreeze.looking.output import print_json, readable
+from deepfreeze.looking.output import readable
 
 _GOOD, _FAULT = 0, 1
 

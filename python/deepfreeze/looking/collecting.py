@@ -9,9 +9,10 @@ from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.base.progress import human_bytes
+from deepfreeze.base.verbs import print_json
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking.ids import Commit, Id, Place
-from deepfreeze.looking.output import print_json, readable
+from deepfreeze.looking.output import readable
 
 
 class _Collector:

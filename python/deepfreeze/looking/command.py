@@ -7,14 +7,13 @@ import io
 import sys
 from collections.abc import Callable
 
-from deepfreeze.base.verbs import FAILURE, INTERRUPTED, USAGE
+from deepfreeze.base.verbs import INTERRUPTED, failed
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking.checks import scrub, verify
 from deepfreeze.looking.collecting import gc
 from deepfreeze.looking.contents import diff, export, show
 from deepfreeze.looking.ids import is_utf8
 from deepfreeze.looking.listing import ls
-from deepfreeze.looking.output import print_json, readable
 from deepfreeze.looking.visits import doctor
 
 _Verb = Callable[[argparse.Namespace], int]
@@ -81,9 +80,9 @@ def main(words: list[str]) -> int:
         code: int = options.main(options)
         sys.stdout.flush()
     except CheckpointError as error:
-        return _failed(options, error.code, str(error))
+        return failed(options.verb, error.code, str(error), as_json=options.json)
     except OSError as error:
-        return _failed(options, "io", str(error))
+        return failed(options.verb, "io", str(error), as_json=options.json)
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -96,10 +95,3 @@ def _check_utf8(words: list[str]) -> None:
             "checkpoints of DCP are found only under paths that are UTF-8: rename it, or link to it"
         )
         raise make_error("unsupported", f"{odd}: {cause}")
-
-
-def _failed(options: argparse.Namespace, code: str, message: str) -> int:
-    print(f"deepfreeze {options.verb}: {readable(message)}", file=sys.stderr)
-    if options.json:
-        print_json(options.verb, {"error": {"code": code, "message": message}})
-    return USAGE if code == "invalid_argument" else FAILURE

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.base.progress import human_bytes
+from deepfreeze.base.verbs import print_json
 from deepfreeze.errors import make_error
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Place, is_dcp
-from deepfreeze.looking.output import print_json, print_table, readable, utc_time
+from deepfreeze.looking.output import print_table, readable, utc_time
 from deepfreeze.looking.stored import Stored
 
 

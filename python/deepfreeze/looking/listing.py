@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 from deepfreeze.base.progress import human_bytes
+from deepfreeze.base.verbs import print_json
 from deepfreeze.dcp.versions import versions
 from deepfreeze.errors import CheckpointError
 from deepfreeze.looking.ids import Commit, Id, Place
-from deepfreeze.looking.output import human_age, print_json, print_table, readable, utc_time
+from deepfreeze.looking.output import human_age, print_table, readable, utc_time
 
 
 def ls(options: argparse.Namespace) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from deepfreeze.base.names import shortened
-from deepfreeze.base.verbs import JSON_FORMAT, printable
+from deepfreeze.base.verbs import printable
 
 
 def readable(text: str) -> str:
@@ -28,12 +26,6 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             for cell, width, is_right in zip(line, widths, right, strict=True)
         ]
         print("  ".join(cells).rstrip())
-
-
-def print_json(verb: str, members: dict[str, Any]) -> None:
-    """Prints one JSON document."""
-    document = {"format": JSON_FORMAT, "command": verb, **members}
-    print(json.dumps(document, indent=2, ensure_ascii=False).encode(errors="replace").decode())
 
 
 def utc_time(micros: int) -> str:

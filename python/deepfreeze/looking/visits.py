@@ -7,10 +7,11 @@ import os
 from typing import Any
 
 from deepfreeze.base.progress import human_bytes
+from deepfreeze.base.verbs import print_json
 from deepfreeze.errors import CheckpointError
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place
-from deepfreeze.looking.output import human_age, print_json, readable
+from deepfreeze.looking.output import human_age, readable
 
 _GOOD, _FAULT, _FAILURE = 0, 1, 3
 
