@@ -55,16 +55,14 @@ function(df_test name)
     <functional> <gtest/gtest.h> <map> <memory> <mutex> <nlohmann/json.hpp> <optional> <random>
     <span> <string> <thread> <vector>)
   get_property(on_demand DIRECTORY PROPERTY EXCLUDE_FROM_ALL)
-  if(on_demand)  # ctest would miss the program
-    return()
-  elseif(NOT DF_SANITIZE)
+  if(NOT on_demand AND DF_SANITIZE)
+    foreach(part RANGE 3)
+      set(report ${PROJECT_BINARY_DIR}/reports/${name}-${part}.xml)
+      add_test(NAME ${name}-${part} COMMAND ${name} --gtest_output=xml:${report})
+      set_tests_properties(${name}-${part} PROPERTIES TIMEOUT 900
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${part}")
+    endforeach()
+  elseif(NOT on_demand)  # else ctest would miss the program
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
-    return()
   endif()
-  foreach(part RANGE 3)
-    set(report ${PROJECT_BINARY_DIR}/reports/${name}-${part}.xml)
-    add_test(NAME ${name}-${part} COMMAND ${name} --gtest_output=xml:${report})
-    set_tests_properties(${name}-${part} PROPERTIES TIMEOUT 900
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${part}")
-  endforeach()
 endfunction()

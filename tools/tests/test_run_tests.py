@@ -49,9 +49,15 @@ LEFT OUT: have mounts of our own: Operation not permitted
 def test_parts_of_programs_are_counted_by_their_cases(tmp_path: Path) -> None:
     for name in ("a-0.xml", "a-1.xml"):
         (tmp_path / name).write_text(CASES)
-    outcome = run_tests.of_parts(tmp_path, failed=2)
+    outcome = run_tests.of_parts(tmp_path, Outcome(failed=2))
     assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 4, 2)
-    assert run_tests.of_parts(tmp_path / "nothing", failed=1).failed == 1
+
+
+@pytest.mark.parametrize("programs", [Outcome(passed=2), Outcome(passed=1, failed=1)])
+def test_a_program_without_its_report_has_failed(tmp_path: Path, programs: Outcome) -> None:
+    (tmp_path / "good-0.xml").write_text('<testsuite><testcase name="good"/></testsuite>')
+    outcome = run_tests.of_parts(tmp_path, programs)
+    assert (outcome.passed, outcome.failed) == (1, 1)
 
 
 def test_what_was_skipped_is_told_with_its_reason_before_the_last_line(
