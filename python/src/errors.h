@@ -49,6 +49,7 @@ void bind_checkpoint(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_modules(nanobind::module_& module);
 void bind_recall(nanobind::module_& module);
+void bind_roll_call(nanobind::module_& module);
 void bind_sums(nanobind::module_& module);
 void bind_watch(nanobind::module_& module);
 

@@ -15,6 +15,7 @@ NB_MODULE(_core, module) {
   deepfreeze::python::bind_engine(module);
   deepfreeze::python::bind_modules(module);
   deepfreeze::python::bind_recall(module);
+  deepfreeze::python::bind_roll_call(module);
   deepfreeze::python::bind_sums(module);
   deepfreeze::python::bind_watch(module);
 }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.frameworks.torch.recall import _are_named_by_torch
+from deepfreeze.frameworks.torch.recall import are_named_by_torch
 from deepfreeze.saving import guards
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.capture import walk
@@ -223,5 +223,5 @@ def test_parameters_that_a_class_shows_are_named_anew() -> None:
     class Shows(nn.Module):
         _parameters = property(lambda _: {})  # type: ignore[assignment]
 
-    assert _are_named_by_torch({nn.Linear, nn.Sequential})
-    assert not _are_named_by_torch({nn.Linear, Shows})
+    assert are_named_by_torch({nn.Linear, nn.Sequential})
+    assert not are_named_by_torch({nn.Linear, Shows})

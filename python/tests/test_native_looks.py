@@ -10,6 +10,7 @@ from test_recall import expect_the_same, start
 from torch import nn
 
 from deepfreeze import _core
+from deepfreeze.frameworks.torch.recall import ModuleParameters
 from deepfreeze.state.memo import Memo
 
 
@@ -100,3 +101,29 @@ def test_a_method_that_one_class_gets_later(monkeypatch: pytest.MonkeyPatch) -> 
         expect_the_same(state, memo, [])
     monkeypatch.setattr(nn.BatchNorm1d, "get_extra_state", lambda _: {"more": 1})
     expect_the_same(state, memo, ["a method of BatchNorm1d"])
+
+
+def test_the_parameters_of_a_module_are_those_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+    known = ModuleParameters(net)
+
+    def expect_the_named() -> None:
+        for _ in range(3):
+            assert [*map(id, known.now())] == [*map(id, net.parameters())]
+
+    expect_the_named()
+    net[0].weight = nn.Parameter(torch.zeros(2, 2))
+    expect_the_named()
+    net.append(nn.Linear(2, 2))
+    expect_the_named()
+    net[3].weight = net[0].weight  # named once
+    expect_the_named()
+    net[1].bias = None
+    expect_the_named()
+    monkeypatch.setattr(nn.Linear, "named_modules", lambda *_, **__: iter(()))
+    expect_the_named()
+    monkeypatch.setattr(nn.Sequential, "_named_members", lambda *_, **__: iter(()))
+    expect_the_named()
+    assert known.now() == []

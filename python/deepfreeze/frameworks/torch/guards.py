@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from deepfreeze import _core
 from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.optimizers import unwrapped
-from deepfreeze.frameworks.torch.recall import roll_call
+from deepfreeze.frameworks.torch.recall import ModuleParameters, roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
 from deepfreeze.state.contracts import Guard, Mode, RollCall, refuse_other_mode
 
@@ -90,13 +90,13 @@ class ModuleGuard(Guard):
     def __init__(self, module: nn.Module, number: int) -> None:
         self.target: object = module
         self.number = number
-        self._module = module
+        self._parameters = ModuleParameters(module)
 
     def owned(self) -> list[Any]:
-        return _locals(self._module.parameters())
+        return _locals(self._parameters.now())
 
     def objects(self) -> list[Any] | None:
-        return list(self._module.parameters())
+        return self._parameters.now()
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
         places = roll_call(_tensors_in(owned))

@@ -33,7 +33,7 @@ from deepfreeze.state.tree import Node
 _VERSION = "_version"  # of the layout of a module's state
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
-_NAMING_METHODS = ("named_parameters", "named_modules")
+_NAMING_METHODS = ("parameters", "named_parameters", "_named_members", "modules", "named_modules")
 _TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
 _DICTS = ("_parameters", "_buffers", "_modules")
 _KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know their additions
@@ -168,6 +168,24 @@ class Structure:
         """
         found = self._modules.values_if_same(module)
         return found if found and _use_torchs_methods(found[1]) else None
+
+
+class ModuleParameters:
+    """The parameters of one module, found without a walk while it consists of the same objects."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._modules: _core.Modules | None = None
+
+    def now(self) -> list[Any]:
+        """Those that its parameters() gives."""
+        found = self._modules and self._modules.values_if_same(self._module)
+        if found and are_named_by_torch(found[1]):
+            return found[0]
+        parameters = list(self._module.parameters())
+        modules = _core.Modules(list(self._module.modules()), [*_NAMING_METHODS])
+        self._modules = modules if modules.choose(parameters) else None
+        return parameters
 
 
 class _Tensors:
@@ -397,7 +415,7 @@ class Recalls:
             ]
             kinds = set().union(*(each for _, each in known_kinds))
             last = self._last
-            if last and last._places == self._places and _are_named_by_torch(kinds):
+            if last and last._places == self._places and are_named_by_torch(kinds):
                 known = last._names
                 self._names = known if known is not None and known.hold_in(state) else None
             self._names = self._names or ParameterNames(found)
@@ -422,7 +440,7 @@ class Recalls:
             self._dicts[at] = recall
 
 
-def _are_named_by_torch(kinds: set[type]) -> bool:
+def are_named_by_torch(kinds: set[type]) -> bool:
     """Whether torch's own methods name their parameters, from dicts of the modules' own."""
     return all(
         getattr(kind, name) is method for kind in kinds for name, method in _TORCHS_NAMING.items()
