@@ -301,6 +301,11 @@ class Checkpointer {
   // copies.
   [[nodiscard]] Status prewarm(const SaveRequest& request);
 
+  // About so many bytes will be saved by this rank, some of them from these devices: takes the
+  // memory for that, and registers it, on a thread that lets training go first. The next save uses
+  // what is taken by then. Does nothing while a save is captured or written. Not collective.
+  void expect(std::uint64_t bytes, std::span<const std::int32_t> devices = {});
+
   // Call before the guard's tensors, or any tensors, are changed: returns once all of them are
   // copied, and helps to copy. Returns at once if no save is being captured. Any thread. Tensors on
   // devices may be changed by work given to these streams from here on; for devices without a

@@ -215,6 +215,8 @@ class Engine:
         # each node has a directory of its own; interface of their links, "" for all that are up
         nodes: tuple[str, tuple[int, int, int, str] | None] | None = None,
     ) -> None: ...
+    def expect(self, bytes: int, devices: Sequence[int]) -> None:
+        """Takes the memory for a save of about so much, in the background."""
     # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:
         """Does the setup of the first save of this state."""

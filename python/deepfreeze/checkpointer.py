@@ -127,7 +127,9 @@ class Checkpointer(Described, Tiered):
         )  # fmt: skip
         self._declining, self._strict_saves = declining(self._engine, self._ranks), strict_saves
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
-        self._lazy, self._policy = LazyCapture(self._engine, self._calls), policy_of(every)
+        rank_count = self._ranks.world_size if self._ranks else 1
+        self._lazy = LazyCapture(self._engine, self._calls, rank_count)
+        self._policy = policy_of(every)
         lines, counters = SaveLines(self.path, self._ranks), watched(self._textfile, self._engine)
         self._completer = Completer(counters, lines.saved)
         self._finalizer = close_when_dropped(self, self._engine, self._completer)
@@ -331,6 +333,7 @@ class Checkpointer(Described, Tiered):
         if self._half_restored.why is not None:
             self._half_restored.restored(plan, whole=keys is None and strict)
         self._policy.saved()
+        self._lazy.expect()
         self.last_restore = restorer.report(info, plan, passed_over)
         return info.step
 

@@ -397,6 +397,44 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
           "subject"_a, "code"_a = "", "message"_a = "");
 }
 
+// What happens beside a save: memory that is taken for it, fences, early capture.
+void bind_capture(nb::class_<Checkpointer>& engine) {
+  const std::vector<StreamForm> no_streams;
+  engine
+      .def(
+          "expect",
+          [](Checkpointer& self, std::uint64_t bytes, const std::vector<std::int32_t>& devices) {
+            self.expect(bytes, devices);
+          },
+          "bytes"_a, "devices"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "fence",
+          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
+            self.fence(guard, streams_of(streams));
+          },
+          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "fence_all",
+          [](Checkpointer& self, const std::vector<StreamForm>& streams) {
+            self.fence(streams_of(streams));
+          },
+          "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "begin_capture",
+          [](Checkpointer& self, const Table& table) {
+            return without_gil([&] { return self.begin_capture(table.tensors); });
+          },
+          "table"_a)
+      .def(
+          "release",
+          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
+            self.release(guard, streams_of(streams));
+          },
+          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
+      .def("discard_capture", &Checkpointer::discard_capture,
+           nb::call_guard<nb::gil_scoped_release>());
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -408,6 +446,7 @@ void bind_engine(nb::module_& module) {
       .def("place", &Table::place, "places"_a);
   nb::class_<Checkpointer> engine(module, "Engine");
   bind_agreement(engine);
+  bind_capture(engine);
   bind_restoring(engine);
   bind_tiers(module, engine);
   engine
@@ -440,32 +479,6 @@ void bind_engine(nb::module_& module) {
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)
-      .def(
-          "fence",
-          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
-            self.fence(guard, streams_of(streams));
-          },
-          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "fence_all",
-          [](Checkpointer& self, const std::vector<StreamForm>& streams) {
-            self.fence(streams_of(streams));
-          },
-          "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "begin_capture",
-          [](Checkpointer& self, const Table& table) {
-            return without_gil([&] { return self.begin_capture(table.tensors); });
-          },
-          "table"_a)
-      .def(
-          "release",
-          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
-            self.release(guard, streams_of(streams));
-          },
-          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
-      .def("discard_capture", &Checkpointer::discard_capture,
-           nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &Checkpointer::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("close", [](Checkpointer& self) { without_gil([&self] { return self.close(); }); });
 }

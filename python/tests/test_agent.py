@@ -119,6 +119,20 @@ def test_a_captured_save_outlives_its_trainer(tmp_path: Path, agent: Path, fail:
     assert restored(tmp_path / "run", agent) == (2, 3.0)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5])  # by then it is taken, or not
+def test_an_agent_has_the_memory_that_was_taken_before_the_save(
+    tmp_path: Path, agent: Path, seconds: float
+) -> None:
+    attached = f"""
+import time
+ckpt.attach(torch.optim.SGD([torch.nn.Parameter(state["weights"])]))
+time.sleep({seconds})
+for step"""
+    trainer = TRAINER.replace("\nfor step", attached)
+    train(tmp_path / "run", agent, "handover.captured=kill@2", trainer)
+    assert restored(tmp_path / "run", agent) == (2, 3.0)
+
+
 @pytest.mark.parametrize(
     "point", ["handover.written", "handover.planned", "handover.checksums_written"]
 )

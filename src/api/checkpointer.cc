@@ -291,6 +291,14 @@ Status Checkpointer::prewarm(const SaveRequest& request) {
   }
 }
 
+void Checkpointer::expect(std::uint64_t bytes, std::span<const std::int32_t> devices) {
+  if (!check_usable("expect") || impl_->options.read_only) return;
+  try {
+    impl_->capturer.expect(bytes, devices);
+  } catch (const std::exception&) {  // the save itself will say so
+  }
+}
+
 void Checkpointer::fence(std::uint32_t guard, std::span<const DeviceStream> streams) {
   if (impl_->owner == ::getpid()) impl_->capturer.fence(guard, streams);
 }

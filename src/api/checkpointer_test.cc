@@ -122,28 +122,6 @@ TEST_F(EngineTest, PrewarmDoesWhatTheFirstSaveWouldAndNoMore) {
   EXPECT_EQ(run.candidates()->front().generation, 1U);
 }
 
-// The resident memory of this process, in bytes.
-std::size_t resident_memory() {
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> pages;
-  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
-TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
-  Checkpointer run = open();
-  const std::vector<std::byte> state(64 << 20, std::byte{1});
-  const TensorTable table = {
-      {.spec = {.key = "w", .dtype = DType::kU8, .shape = {state.size()}}, .data = state}};
-  const std::size_t before = resident_memory();
-  ASSERT_TRUE(run.prewarm({.tensors = table}));
-  const std::size_t warm = resident_memory();
-  EXPECT_GE(warm, before + state.size());
-  ASSERT_TRUE((*run.save({.step = 1, .tensors = table}))->wait(Level::kDurable, kDeadline));
-#if !DF_THREAD_SANITIZER  // its own notes on copied bytes need memory too
-  EXPECT_LT(resident_memory(), warm + state.size() / 4);
-#endif
-}
-
 // Nothing is wrong with the checkpoint: an older one would not have the tensor either.
 TEST_F(EngineTest, ATensorThatIsNotStoredIsAMismatchAndNoReasonToFallBack) {
   Checkpointer run = open();

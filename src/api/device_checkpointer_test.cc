@@ -285,6 +285,22 @@ TEST_F(DeviceEngine, PrewarmPinsAndReadsNothing) {
   EXPECT_TRUE(fake_driver::left() == fake_driver::Left());
 }
 
+TEST_F(DeviceEngine, MemoryForASaveThatIsExpectedIsPinned) {
+  const Streams streams = {{0, fake_driver::make_stream(0)}};
+  Model model({0});
+  Checkpointer run = open();
+  run.expect(1 << 20, std::vector<std::int32_t>{0});
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (fake_driver::left().registrations == 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(fake_driver::left().registrations, 1);
+  EXPECT_TRUE(save(run, 1, model, streams).wait(Level::kDurable, kDeadline));
+  EXPECT_EQ(fake_driver::calls("cuMemHostRegister_v2"), 1);
+  EXPECT_TRUE(run.close());
+  EXPECT_TRUE(fake_driver::left() == fake_driver::Left());
+}
+
 TEST_F(DeviceEngine, PinningThatIsRefusedIsSaidOnce) {
   std::vector<std::string> said;
   set_log_sink([&](std::string_view line) { said.emplace_back(line); });

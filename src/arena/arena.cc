@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <utility>
 
 #include "base/checked_math.h"
 #include "base/log.h"
@@ -17,6 +17,9 @@ namespace deepfreeze {
 namespace {
 
 constexpr std::size_t kTouchBytes = 4096;  // the smallest page there is
+// One huge page: the kernel holds the lock of the process's address space for a whole call, and
+// mmap() in other threads waits for that.
+constexpr std::size_t kTouchAtOnce = 2 * 1024 * 1024;
 
 void touch_each_page(std::span<std::byte> memory) {
   for (std::size_t at = 0; at < memory.size(); at += kTouchBytes) {
@@ -44,31 +47,40 @@ Status populate(std::span<std::byte> memory) {
 
 }  // namespace
 
-Status Arena::reserve(std::size_t bytes) {
-  if (bytes <= this->bytes().size()) return {};
+Status Arena::reserve(std::size_t bytes, const std::stop_token& stop) {
+  if (bytes <= touched_) return {};
   if (bytes > std::numeric_limits<std::size_t>::max() - kArenaGrainBytes) {
     return fail(ErrorCode::kNoSpace, fmt::format("take {} bytes of memory: too many", bytes));
   }
-  memory_ = MappedMemory();  // first, so that old and new never stand side by side
+  const std::size_t size = round_up(bytes, kArenaGrainBytes);
+  Status taken = map(size);
+  while (taken && touched_ < size && !stop.stop_requested()) {
+    const std::size_t more = std::min(kTouchAtOnce, size - touched_);
+    taken = touch(mapped().subspan(touched_, more));
+    if (taken) touched_ += more;
+  }
+  if (!taken && kind_ == Kind::kShared) {  // a container may forbid it, or count it otherwise
+    log_warning("no other process can finish a save of this one: " + taken.error().message());
+    *this = Arena();
+    return reserve(bytes, stop);
+  }
+  if (!taken) *this = Arena();
+  return taken;
+}
+
+// Memory of the process keeps the pages that are touched. Shared memory is of one size for good,
+// and goes first, so that old and new never stand side by side.
+Status Arena::map(std::size_t bytes) {
+  if (bytes <= mapped().size()) return {};
+  if (kind_ == Kind::kOwn) return memory_.grow(bytes);
+  touched_ = 0;
   shared_ = SharedMemory();
-  if (kind_ == Kind::kShared && reserve_shared(round_up(bytes, kArenaGrainBytes))) return {};
-  DF_TRY(MappedMemory grown, MappedMemory::allocate(round_up(bytes, kArenaGrainBytes)));
-  DF_TRY_VOID(populate(grown.bytes()));
-  memory_ = std::move(grown);
+  DF_TRY(shared_, SharedMemory::allocate(bytes));
   return {};
 }
 
-// A container may forbid it, or count it otherwise.
-bool Arena::reserve_shared(std::size_t bytes) {
-  auto grown = SharedMemory::allocate(bytes);
-  const Status taken = grown ? grown->populate() : std::unexpected(grown.error());
-  if (taken) {
-    shared_ = *std::move(grown);
-    return true;
-  }
-  kind_ = Kind::kOwn;
-  log_warning("no other process can finish a save of this one: " + taken.error().message());
-  return false;
+Status Arena::touch(std::span<std::byte> part) {
+  return kind_ == Kind::kShared ? shared_.populate(part) : populate(part);
 }
 
 }  // namespace deepfreeze

@@ -7,18 +7,23 @@
 
 #include <algorithm>
 #include <limits>
+#include <stop_token>
 #include <vector>
 
 namespace deepfreeze {
 namespace {
 
+void expect_all_resident(const Arena& arena) {
+  std::vector<unsigned char> resident(arena.bytes().size() / 4096);
+  ASSERT_EQ(::mincore(arena.bytes().data(), arena.bytes().size(), resident.data()), 0);
+  EXPECT_TRUE(std::ranges::all_of(resident, [](unsigned char page) { return (page & 1) != 0; }));
+}
+
 TEST(Arena, ReservesWholeSlabsThatAreAllResident) {
   Arena arena;
   ASSERT_TRUE(arena.reserve(kArenaGrainBytes + 1));
   ASSERT_EQ(arena.bytes().size(), 2 * kArenaGrainBytes);
-  std::vector<unsigned char> resident(2 * kArenaGrainBytes / 4096);
-  ASSERT_EQ(::mincore(arena.bytes().data(), arena.bytes().size(), resident.data()), 0);
-  EXPECT_TRUE(std::ranges::all_of(resident, [](unsigned char page) { return (page & 1) != 0; }));
+  expect_all_resident(arena);
 }
 
 TEST(Arena, KeepsItsMemoryWhereLessIsAskedFor) {
@@ -38,6 +43,22 @@ TEST(Arena, GrowsOnDemand) {
   ASSERT_TRUE(arena.reserve(1));
   ASSERT_TRUE(arena.reserve(3 * kArenaGrainBytes));
   EXPECT_EQ(arena.bytes().size(), 3 * kArenaGrainBytes);
+  expect_all_resident(arena);
+}
+
+TEST(Arena, StopsWithTheSlabsThatItHasAndGoesOnLater) {
+  for (const auto kind : {Arena::Kind::kOwn, Arena::Kind::kShared}) {
+    Arena arena(kind);
+    ASSERT_TRUE(arena.reserve(kArenaGrainBytes));
+    std::stop_source stop;
+    stop.request_stop();
+    ASSERT_TRUE(arena.reserve(4 * kArenaGrainBytes, stop.get_token()));
+    EXPECT_LE(arena.bytes().size(), kArenaGrainBytes);
+    ASSERT_TRUE(arena.reserve(3 * kArenaGrainBytes));
+    EXPECT_EQ(arena.bytes().size(), 3 * kArenaGrainBytes);
+    expect_all_resident(arena);
+    EXPECT_EQ(arena.shared_fd() >= 0, kind == Arena::Kind::kShared);
+  }
 }
 
 TEST(Arena, RefusedMemoryIsAnErrorAndTheNextReserveWorks) {
@@ -47,6 +68,7 @@ TEST(Arena, RefusedMemoryIsAnErrorAndTheNextReserveWorks) {
     const Status refused = arena.reserve(bytes);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kNoSpace) << refused.error().message();
+    EXPECT_TRUE(bytes > std::size_t{1} << 60 || arena.bytes().empty());
   }
   ASSERT_TRUE(arena.reserve(1));
   EXPECT_EQ(arena.bytes().size(), kArenaGrainBytes);

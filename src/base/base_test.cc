@@ -107,6 +107,25 @@ TEST(MappedMemory, RefusesWhatTheMachineCantGive) {
   EXPECT_EQ(memory.error().code(), ErrorCode::kNoSpace);
 }
 
+TEST(MappedMemory, GrowsWithItsContentsToTheBeginningOfAHugePage) {
+  MappedMemory memory;
+  for (const std::size_t bytes : {100UL, 5000UL, 100UL, 9UL << 20}) {
+    const std::size_t before = memory.bytes().size();
+    ASSERT_TRUE(memory.grow(bytes));
+    EXPECT_EQ(memory.bytes().size(), std::max(bytes, before));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.bytes().data()) % (2 << 20), 0U);
+    const auto is = [](std::byte value) { return [value](std::byte one) { return one == value; }; };
+    EXPECT_TRUE(std::ranges::all_of(memory.bytes().first(before), is(std::byte{7})));
+    EXPECT_TRUE(std::ranges::all_of(memory.bytes().subspan(before), is(std::byte{0})));
+    std::ranges::fill(memory.bytes(), std::byte{7});
+  }
+  const Status refused = memory.grow(1ULL << 62);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(memory.bytes().size(), 9UL << 20);
+  EXPECT_EQ(memory.bytes().back(), std::byte{7});
+}
+
 TEST(OwnThreads, HandleNoSignalButThoseOfTheirOwnMistakes) {
   sigset_t blocked;
   std::ignore =

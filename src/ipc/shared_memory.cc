@@ -99,16 +99,17 @@ Status SharedMemory::map_all(std::size_t bytes) {
   return {};
 }
 
-Status SharedMemory::populate() {
-  if (bytes_.empty()) return {};
-  std::ignore = take_huge_pages(bytes_);
-  const int failed = advise(bytes_, MADV_POPULATE_WRITE);
+Status SharedMemory::populate(std::span<std::byte> part) {
+  if (part.empty()) return {};
+  std::ignore = take_huge_pages(part);
+  const int failed = advise(part, MADV_POPULATE_WRITE);
   if (failed == 0) return {};
   // Before Linux 5.14: reserve the pages, so that no access can lack one.
-  if (failed == EINVAL && ::posix_fallocate(fd(), 0, static_cast<off_t>(bytes_.size())) == 0) {
+  const auto begin = static_cast<off_t>(part.data() - bytes_.data());
+  if (failed == EINVAL && ::posix_fallocate(fd(), begin, static_cast<off_t>(part.size())) == 0) {
     return {};
   }
-  return no_space(bytes_.size(), failed);
+  return no_space(part.size(), failed);
 }
 
 Status SharedMemory::keep_secret() {

@@ -29,9 +29,10 @@ class SharedMemory {
   }
   ~SharedMemory();
 
-  // Takes all pages now, in huge pages if the kernel has them to give. kNoSpace if memory is
-  // refused.
-  [[nodiscard]] Status populate();
+  // Takes all pages of `part` now, or all there are, in huge pages if the kernel has them to give.
+  // kNoSpace if memory is refused.
+  [[nodiscard]] Status populate(std::span<std::byte> part);
+  [[nodiscard]] Status populate() { return populate(bytes_); }
 
   // For a secret: as long as this object is there, its pages go neither to swap nor into a core
   // file of this process. kNoSpace if the system locks no more memory (RLIMIT_MEMLOCK).

@@ -82,13 +82,12 @@ bool paranoid_by_environment() {
 }
 
 Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevices& devices)
-    : write_engine_(write_engine),
-      devices_(devices),
+    : devices_(devices),
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
       reuse_bytes_min_(options.reuse_unchanged ? std::optional(options.reuse_bytes_min)
                                                : std::nullopt),
-      arena_(options.agent ? Arena::Kind::kShared : Arena::Kind::kOwn),
+      memory_(options.agent ? Arena::Kind::kShared : Arena::Kind::kOwn, write_engine),
       profile_(options.profile, cores_of_this_process()),
       copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
 
@@ -110,12 +109,8 @@ void Capturer::give_back() {
   copiers_.reset();
   background_.reset();
   device_copier_.reset();
-  write_engine_.use_memory({});
-  pinned_arena_ = {};
-  pinned_parking_ = {};
+  memory_.give_back();
   devices_.close();
-  arena_ = Arena();
-  parking_ = Arena();
 }
 
 void Capturer::abandon() {
@@ -143,17 +138,35 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
     capture.old_block_crcs = kept.block_crcs;
   }
   if (capture.image.is_ring()) DF_TRY_VOID(park(capture, streams));
-  pin(capture.devices);
+  memory_.pin(capture.devices);
   start_background(capture.items);
   return std::make_shared<LiveCapture>(std::move(capture));
+}
+
+// A file is somewhat longer than its tensors, and a cold one begins at a slab; see room_for().
+void Capturer::expect(std::uint64_t bytes, std::span<const std::int32_t> ordinals) {
+  constexpr std::uint64_t kMore = 2 * kSlabBytes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (arena_taken_) return;
+  }
+  CaptureDevices devices;
+  for (const std::int32_t ordinal : ordinals) {
+    auto device = devices_.get(ordinal);
+    if (device) devices[ordinal] = *std::move(device);  // else the save says why not
+  }
+  const std::uint64_t room = memory_bytes(bytes + kMore, arena_bytes_max_);
+  memory_.settle();
+  if (room > memory_.arena().size()) kept_ = {};
+  memory_.expect(room, std::move(devices));
 }
 
 Status Capturer::prewarm(const SavePlan& plan) {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
   DF_TRY_VOID(reserve(room_for(plan)));
-  if (bytes < plan.image_bytes()) DF_TRY_VOID(reserve_parking(parking_bytes(plan.items)));
+  if (bytes < plan.image_bytes()) DF_TRY_VOID(memory_.reserve_parking(parking_bytes(plan.items)));
   DF_TRY(const CaptureDevices devices, devices_of(plan.items));
-  pin(devices);
+  memory_.pin(devices);
   start_background(plan.items);
   return {};
 }
@@ -172,29 +185,16 @@ void Capturer::start_background(const std::vector<CaptureItem>& items) {
   if (has_guard_of_host(items) && !background_) background_ = std::make_unique<BackgroundCopier>();
 }
 
-// No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
+// Another arena does not hold the last save's image.
 Status Capturer::reserve(std::uint64_t bytes) {
-  const bool is_new = bytes > arena_.bytes().size();
-  if (is_new) {
-    kept_ = {};
-    write_engine_.use_memory({});
-    DF_TRY_VOID(pinned_arena_.unpin());
-    if (on_new_arena_) on_new_arena_(-1);  // first, so that nobody keeps the old one
-  }
-  DF_TRY_VOID(arena_.reserve(bytes));
-  if (is_new && on_new_arena_) on_new_arena_(arena_.shared_fd());
-  write_engine_.use_memory(arena_.bytes());
-  return {};
+  memory_.settle();
+  if (bytes > memory_.arena().size()) kept_ = {};
+  return memory_.reserve(bytes);
 }
 
 Image Capturer::image(const SavePlan& plan) const {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
-  return {arena_.bytes().first(bytes), plan.image_sections(), kSlabBytes};
-}
-
-Status Capturer::reserve_parking(std::uint64_t bytes) {
-  if (bytes > parking_.bytes().size()) DF_TRY_VOID(pinned_parking_.unpin());
-  return parking_.reserve(bytes);
+  return {memory_.arena().first(bytes), plan.image_sections(), kSlabBytes};
 }
 
 // Opens the devices at their first use, and starts the threads that serve them.
@@ -216,23 +216,6 @@ Status Capturer::start_device_copier() {
   return fail(ErrorCode::kIo, "capture from devices: the threads for it can't be started");
 }
 
-// Once, and again if the memory has grown. A refusal only makes copies slower.
-void Capturer::pin(const CaptureDevices& devices) {
-  const auto pin_one = [&](const Arena& arena, PinnedMemory& pinned) {
-    if (!can_pin_ || arena.bytes().empty() || !pinned.bytes().empty()) return;
-    auto now = devices.begin()->second->pin(arena.bytes());
-    can_pin_ = now.has_value();
-    if (now) {
-      pinned = *std::move(now);
-    } else {
-      log_warning("copies from the device are slower: " + now.error().message());
-    }
-  };
-  if (devices.empty()) return;
-  pin_one(arena_, pinned_arena_);
-  pin_one(parking_, pinned_parking_);
-}
-
 Result<CaptureSpec> Capturer::capture_spec(const SavePlan& plan) {
   DF_TRY(CaptureDevices devices, devices_of(plan.items));
   return CaptureSpec{.image = image(plan),
@@ -250,7 +233,7 @@ Result<CaptureSpec> Capturer::capture_spec(const SavePlan& plan) {
 // The bytes that must be copied before save() returns; 0 if they are most of the state.
 std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) const {
   const std::uint64_t bytes = unguarded_bytes(items);
-  return last_guard(items) == kUnguarded || bytes > arena_.bytes().size() ? 0 : bytes;
+  return last_guard(items) == kUnguarded || bytes > memory_.arena().size() ? 0 : bytes;
 }
 
 // A ring is filled in file order, at the speed of the disk: tensors that must not wait are copied
@@ -258,11 +241,11 @@ std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) con
 Status Capturer::park(CaptureSpec& spec, std::span<const DeviceStream> streams) {
   const std::uint64_t bytes = parking_bytes(spec.items);
   if (bytes == 0) return {};
-  DF_TRY_VOID(reserve_parking(bytes));
-  pin(spec.devices);
+  DF_TRY_VOID(memory_.reserve_parking(bytes));
+  memory_.pin(spec.devices);
   DF_TRY_VOID(follow(spec.devices, streams));
   const std::uint32_t no_ones = last_guard(spec.items) + 1;  // a guard that no fence asks for
-  std::span<std::byte> room = parking_.bytes();
+  std::span<std::byte> room = memory_.parking();
   Status copied;
   for (CaptureItem& item : spec.items) {
     if (item.guard != kUnguarded || item.source.empty()) continue;

@@ -13,10 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "arena/arena.h"
 #include "deepfreeze/options.h"
 #include "device/cuda_device.h"
-#include "pipeline/write_engine.h"
+#include "save/capture_memory.h"
 #include "save/copy_profile.h"
 #include "save/live_capture.h"
 #include "save/save_handle.h"
@@ -45,8 +44,8 @@ class Capturer {
   void free_arena();
   // Called with the descriptor of each new arena that another process can map (options.agent),
   // before its first save; and before that with -1, when the old one goes. No save is under way.
-  void on_new_arena(std::function<void(int fd)> call) { on_new_arena_ = std::move(call); }
-  [[nodiscard]] bool is_arena_shared() const { return arena_.shared_fd() >= 0; }
+  void on_new_arena(std::function<void(int fd)> call) { memory_.on_new_arena(std::move(call)); }
+  [[nodiscard]] bool is_arena_shared() const { return memory_.shared_fd() >= 0; }
   // Gives threads and memory back for good. No save may be in flight.
   void give_back();
   // The arena holds that image, until the next prepare(). Before free_arena(), by any thread.
@@ -61,6 +60,9 @@ class Capturer {
   // Room for the plan's image, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan,
                                                              std::span<const DeviceStream> streams);
+  // About so many bytes will be saved, some of them from these devices: has the room for them taken
+  // in the background. It does nothing while a save has the arena.
+  void expect(std::uint64_t bytes, std::span<const std::int32_t> ordinals);
   // Prepares room and threads for later saves; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
   [[nodiscard]] bool is_ring(const SavePlan& plan) const;  // more than options.arena_bytes_max
@@ -106,28 +108,19 @@ class Capturer {
   void start_background(const std::vector<CaptureItem>& items);
   [[nodiscard]] Result<CaptureDevices> devices_of(const std::vector<CaptureItem>& items);
   [[nodiscard]] Status start_device_copier();
-  void pin(const CaptureDevices& devices);
   void set_current(const Current& current);
   [[nodiscard]] Current current();
   void copy_later(CaptureSession& session);
   void serve_devices(CaptureSession& session);
 
   [[nodiscard]] Status reserve(std::uint64_t bytes);
-  [[nodiscard]] Status reserve_parking(std::uint64_t bytes);
 
-  WriteEngine& write_engine_;
   CudaDevices& devices_;
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
   const std::optional<std::uint64_t> reuse_bytes_min_;  // absent: each file is written anew
-  Arena arena_;
+  CaptureMemory memory_;
   KeptImage kept_;  // of the thread that has the arena
-  std::function<void(int fd)> on_new_arena_;
-  Arena parking_;  // ring mode: the unguarded tensors
-  // Pin the two arenas for devices; destroyed before them.
-  PinnedMemory pinned_arena_;
-  PinnedMemory pinned_parking_;
-  bool can_pin_ = true;  // not refused yet
   CopyProfile profile_;
   std::optional<Early> early_;
 

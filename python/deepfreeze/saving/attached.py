@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from deepfreeze.state.entry import HOST
 log = logging.getLogger("deepfreeze")
 
 _MODES = ("window", "after_update")
+_UPDATES_THAT_MAKE_STATE = 1
 
 
 @dataclass
@@ -98,10 +100,12 @@ class LazyCapture:
     For the training's thread.
     """
 
-    def __init__(self, engine: _core.Engine, calls: Calls) -> None:
+    def __init__(self, engine: _core.Engine, calls: Calls, rank_count: int) -> None:
         self._engine = engine
         self._calls = calls
+        self._rank_count = rank_count  # they share the tensors that all have
         self._guards = Guards()
+        self._updates: Counter[int] | None = Counter()  # of each guard; None from a save on
         self._window: Window | None = None  # of the newest save, until it is captured
         self._early: _Early | None = None
         self._owner = os.getpid()
@@ -118,6 +122,7 @@ class LazyCapture:
             self.detach(target)
         make = guard_maker(target, mode, self.fence, self._updated)
         self._guards.add(make)
+        self.expect()
 
     def detach(self, target: object | None) -> None:
         """Stops guarding one target, or all of them."""
@@ -130,6 +135,7 @@ class LazyCapture:
 
         The tensors to watch, and whether all entries of the capture before have kept their guards.
         """
+        self._updates = None
         watches, kept = self._guards.watch(capture)
         if not kept:
             self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
@@ -146,6 +152,20 @@ class LazyCapture:
             return []
         return devices.streams_of(self._devices)
 
+    def expect(self) -> None:
+        """Before the first save: has memory taken for what the targets have now, beside training.
+
+        An optimizer makes its state in its first step.
+        """
+        if self._updates is None or os.getpid() != self._owner:
+            return
+        found = {each.address: each for guard in self._guards for each in guard.memory()}
+        divisor = {True: self._rank_count, False: 1}
+        size = sum(each.bytes // divisor[each.is_shared] for each in found.values())
+        if size:
+            ordinals = {each.device for each in found.values()} - {HOST}
+            self._engine.expect(size, sorted(ordinals))
+
     # Fences
 
     def fence(self, guard: int) -> None:
@@ -156,7 +176,12 @@ class LazyCapture:
         window = self._window
         if os.getpid() != self._owner:
             return
-        self._guards.note_hook(guard, devices.is_capturing())
+        is_in_graph = devices.is_capturing()
+        self._guards.note_hook(guard, is_in_graph)
+        if self._updates is not None and not is_in_graph:
+            self._updates[guard] += 1
+            if self._updates[guard] <= _UPDATES_THAT_MAKE_STATE + 1:
+                self.expect()
         if self._early is not None and self._early.begun:
             self._engine.fence(guard, self.streams())
         if window is not None and window.guarded_by(guard):

@@ -259,6 +259,15 @@ class RollCall(Protocol):
         """Whether these are of the same kinds, in the same places, and nothing else has changed."""
 
 
+class TensorMemory(NamedTuple):
+    """What a tensor takes up, on which device, and whether other ranks have the same one."""
+
+    address: int
+    bytes: int
+    device: int
+    is_shared: bool
+
+
 class Guard(ABC):
     """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
 
@@ -288,6 +297,10 @@ class Guard(ABC):
     @abstractmethod
     def can_watch(self, value: Any) -> bool:
         """Whether the value is a tensor that can be captured later."""
+
+    def memory(self) -> list[TensorMemory]:
+        """That of each of its tensors; empty if it can't be told cheaply."""
+        return []
 
     def follower_of(self, tensor: Any) -> Any:
         """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""

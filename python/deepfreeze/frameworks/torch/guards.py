@@ -16,7 +16,8 @@ from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import ModuleParameters, roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
-from deepfreeze.state.contracts import Guard, Mode, RollCall, refuse_other_mode
+from deepfreeze.frameworks.torch.tensors import ordinal_of
+from deepfreeze.state.contracts import Guard, Mode, RollCall, TensorMemory, refuse_other_mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
 _KINDS = (Tensor, nn.Parameter)
@@ -68,6 +69,9 @@ class OptimizerGuard(Guard):
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
 
+    def memory(self) -> list[TensorMemory]:
+        return _memory_of(self._values())
+
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
@@ -104,6 +108,9 @@ class ModuleGuard(Guard):
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
+
+    def memory(self) -> list[TensorMemory]:
+        return _memory_of(self._parameters.now())
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
@@ -146,6 +153,16 @@ def _tensors_in(values: Sequence[Any]) -> list[Tensor]:
 
 def _locals(values: Iterable[Any]) -> list[Any]:
     return [value if type(value) in _KINDS else local_of(value) for value in values]
+
+
+def _memory_of(values: list[Any]) -> list[TensorMemory]:
+    """A rank has its part of a DTensor alone."""
+    pairs = zip(values, _locals(values), strict=True)
+    return [
+        TensorMemory(mine.data_ptr(), mine.nbytes, ordinal, is_shared=mine is value)
+        for value, mine in pairs
+        if is_watchable(mine) and (ordinal := ordinal_of(mine)) is not None
+    ]
 
 
 def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callable[[int], Guard]:
