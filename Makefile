@@ -12,7 +12,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build package wheel check-wheel demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build package wheel check-wheel demo docs bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -35,6 +35,9 @@ check-wheel: ## install the wheels of dist/ in bare Debian roots and train there
 demo: package ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@echo "demo: training begins; importing torch takes some seconds"
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
+
+docs: ## the documentation as a site, in build/site; links are checked, nothing is compiled
+	@$(PYTHON) tools/docs.py
 
 bench: build ## everything beside every peer, in build/bench (QUICK=1: minutes, in build/bench-quick)
 	@$(PYTHON) lab/environment.py $(if $(QUICK),,--all)

@@ -25,6 +25,7 @@ class Environment:
     venv: Path
     requirements: Path
     shared: str = ""  # site-packages that it also looks into
+    maker: str = str(VENV / "bin" / "python")  # the Python that makes it
     variables: Mapping[str, str] = field(default_factory=dict)  # for packages that pip builds
 
     @property
@@ -87,9 +88,9 @@ def _alone(venv: Path) -> Iterator[None]:
 def _make(wanted: Environment) -> int:
     """Makes a new environment that also finds the packages in `shared`."""
     shutil.rmtree(wanted.venv, ignore_errors=True)
-    command = [str(VENV / "bin" / "python"), "-m", "venv", str(wanted.venv)]
+    command = [wanted.maker, "-m", "venv", str(wanted.venv)]
     if subprocess.run(command, check=False).returncode != 0:
-        return stop(f"`.venv/bin/python -m venv {wanted.name}` failed (see above)")
+        return stop(f"`{wanted.maker} -m venv {wanted.name}` failed (see above)")
     if wanted.shared:
         (Path(packages_of(wanted.venv)) / "shared.pth").write_text(wanted.shared + "\n")
     return 0

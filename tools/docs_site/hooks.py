@@ -1,0 +1,25 @@
+"""MkDocs' hooks: pages from outside of docs/, and Markdown as MkDocs reads it."""
+
+from __future__ import annotations
+
+from docs_site import pages
+from docs_site.markdown import for_site
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+GENERATED = {"decisions/index.md": pages.decisions, "python.md": pages.python_api}
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    for path, place in pages.OUTSIDE.items():
+        text = (pages.ROOT / path).read_text()
+        files.append(File.generated(config, place, content=text))
+    for place, made in GENERATED.items():
+        files.append(File.generated(config, place, content=made()))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    place = page.file.src_uri
+    return for_site(markdown, pages.source_of(place), place, pages.place_of)
