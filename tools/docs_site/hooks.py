@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from docs_site import pages
-from docs_site.markdown import for_site
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from docs_site import pages
+from docs_site.markdown import for_site
 
 GENERATED = {"decisions/index.md": pages.decisions, "python.md": pages.python_api}
 
