@@ -43,6 +43,7 @@ def place_of(path: str) -> str | None:
 def source_of(place: str) -> str:
     """The path in the repository from which a page's links begin."""
     back = {each: path for path, each in OUTSIDE.items()}
+    back["python.md"] = str(PYTHON_PAGE.relative_to(ROOT))
     return back.get(place, f"docs/{place}")
 
 
