@@ -21,6 +21,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
+SEARCH = 'data-md-component="search" role="dialog"'
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     place = page.file.src_uri
+    if place == "README.md":
+        page.meta["hide"] = ["navigation"]  # its own tables lead on
     return for_site(markdown, pages.source_of(place), place, pages.place_of)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """The theme's dialog has no name for screen readers."""
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
