@@ -88,7 +88,7 @@ def _of_verb(text: str) -> Iterator[str]:
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
     """Names and texts; a text may begin on the line after its name, and go on."""
-    name, texts = "", []
+    name, texts = "", list[str]()
     for line in lines:
         entry = _ENTRY.fullmatch(line)
         if entry and not line.startswith("   "):

@@ -25,8 +25,8 @@ class Environment:
     venv: Path
     requirements: Path
     shared: str = ""  # site-packages that it also looks into
-    maker: str = str(VENV / "bin" / "python")  # the Python that makes it
     variables: Mapping[str, str] = field(default_factory=dict)  # for packages that pip builds
+    maker: str = str(VENV / "bin" / "python")  # the Python that makes it
 
     @property
     def python(self) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("lightning", reason="of build/frameworks-venv")
+
 from .trainer_examples import ROOT
 
 SIGNS = pytest.mark.parametrize("sign", ["-", "+"])

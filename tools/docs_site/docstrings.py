@@ -14,7 +14,7 @@ from griffe import Attribute, Docstring, Extension, Function
 _ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*): (?P<text>.*)")
 
 
-class Docstrings(Extension):
+class Docstrings(Extension):  # type: ignore[misc]
     """Changes objects after griffe has read them."""
 
     def on_function(self, *, func: Function, **_: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 _FENCE = re.compile(r" *(```+|~~~+)")
 _ITEM = re.compile(r" *(?:[-*+]|\d+\.) +\S")
 _FENCED = r"^ *```.*?^ *```"
-_CODE = r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)"
+_CODE = r"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
 _LINK = r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^)\s]+)\)"
 _NAMED = r"^\[(?P<name>[^\]]+)\]: +(?P<place>\S+)$"
 _ANY = re.compile(f"{_FENCED}|{_LINK}|{_NAMED}|{_CODE}", re.MULTILINE | re.DOTALL)
