@@ -10,6 +10,8 @@ from docs_site import pages
 from docs_site.markdown import for_site
 
 GENERATED = {"decisions/index.md": pages.decisions, "python.md": pages.python_api}
+RECORDS = ("decisions/", "changes.", "measured.", "lab.", "long_runs.", "papers.")  # of the past
+SEARCH = 'data-md-component="search" role="dialog"'
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -21,13 +23,12 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
-SEARCH = 'data-md-component="search" role="dialog"'
-
-
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     place = page.file.src_uri
     if place == "README.md":
         page.meta["hide"] = ["navigation"]  # its own tables lead on
+    if place.startswith(RECORDS):
+        page.meta["search"] = {"boost": 0.2}  # guides come first
     return for_site(markdown, pages.source_of(place), place, pages.place_of)
 
 
