@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -33,5 +35,6 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
-    """The theme's dialog has no name for screen readers."""
+    """For screen readers: a name of the theme's dialog, and no empty heads of columns."""
+    output = re.sub(r"<th((?: [^>]*)?)></th>", r"<td\1></td>", output)
     return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
