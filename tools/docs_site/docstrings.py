@@ -1,17 +1,16 @@
 """Docstrings as the package writes them, for the reference: a griffe extension.
 
-A line `name: text` about a parameter becomes an entry of its table, and the comment behind an
-attribute becomes its description.
+A line `name: text` about a parameter becomes an entry of its table. The fields of a dataclass
+become one, too, with the comments that stand behind or above them.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from griffe import Attribute, Docstring, Extension, Function
+from griffe import Class, Docstring, Extension, Function
 
-_ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*): (?P<text>.*)")
+from docs_site.docstring_text import with_arguments, with_fields
 
 
 class Docstrings(Extension):  # type: ignore[misc]
@@ -22,32 +21,8 @@ class Docstrings(Extension):  # type: ignore[misc]
             names = {each.name for each in func.parameters}
             func.docstring.value = with_arguments(func.docstring.value, names)
 
-    def on_attribute(self, *, attr: Attribute, **_: Any) -> None:
-        comment = comment_of(attr.source)
-        if attr.docstring is None and comment:
-            attr.docstring = Docstring(comment, parent=attr)
-
-
-def with_arguments(text: str, names: set[str]) -> str:
-    """The docstring with the lines about parameters as a section that griffe understands."""
-    kept: list[str] = []
-    told: list[str] = []
-    is_told = False
-    for line in text.splitlines():
-        entry = _ENTRY.fullmatch(line)
-        if entry and names.issuperset(entry["names"].split(", ")):
-            is_told = True
-            told += [f"    {name}: {entry['text']}" for name in entry["names"].split(", ")]
-        elif is_told and line.startswith(" "):
-            told.append(f"        {line.strip()}")
-        else:
-            is_told = False
-            kept.append(line)
-    section = ["", "Args:", *told] if told else []
-    return "\n".join([*kept, *section]).strip()
-
-
-def comment_of(line: str) -> str:
-    """The comment at the end of a line, as a sentence."""
-    comment = line.partition("  # ")[2].strip()
-    return comment[:1].upper() + comment[1:]
+    def on_class_members(self, *, cls: Class, **_: Any) -> None:
+        if cls.docstring is not None and any("dataclass" in str(each.value)
+                                             for each in cls.decorators):  # fmt: skip
+            value = with_fields(cls.docstring.value, cls.lines)
+            cls.docstring = Docstring(value, parent=cls)

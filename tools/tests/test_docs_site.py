@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs_site import built, pages
+from docs_site.docstring_text import with_arguments, with_fields
 from docs_site.markdown import for_site
 
 PLACES = {"docs/a.md": "a.md", "docs/sub/b.md": "sub/b.md", "README.md": "readme.md"}
@@ -56,6 +57,24 @@ def test_places() -> None:
 def test_each_public_name_is_in_the_reference() -> None:
     assert {"Checkpointer", "lightning.DeepFreezeCallback"} <= pages.public_names()
     assert "::: deepfreeze.Checkpointer\n" in pages.python_api()
+
+
+def test_lines_about_parameters_become_a_section() -> None:
+    text = "Opens it.\nevery: When to save,\n    and more.\na, b: Two.\nother: no parameter\n\nEnd."
+    assert with_arguments(text, {"every", "a", "b"}) == (
+        "Opens it.\nother: no parameter\n\nEnd.\n\nArgs:\n"
+        "    every: When to save, and more.\n    a: Two.\n    b: Two."
+    )
+    assert with_arguments("Plain.", {"every"}) == "Plain."
+
+
+def test_fields_are_told_with_their_comments() -> None:
+    lines = ["@dataclass", "class A:", "    step: int", "    bytes: int  # of data", "    # Above,",
+             "    # in two lines.", "    torn: tuple[str, ...] = ()", "    def f(self) -> None:",
+             "        x: int = 1"]  # fmt: skip
+    assert with_fields("A.", lines) == (
+        "A.\n\nAttributes:\n    step: Step\n    bytes: Of data\n    torn: Above, in two lines."
+    )
 
 
 def test_finished_pages_are_checked(tmp_path: Path) -> None:
