@@ -30,6 +30,7 @@ LONGEST = (
     "lab/tests/test_cost.py",
     "tools/tests/test_tidy.py",
     "tests/e2e/test_first_calls.py",
+    "python/tests/test_documents.py",
 )
 
 
