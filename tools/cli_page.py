@@ -16,6 +16,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 120
+FORM_WIDTH = 84  # what fits beside the navigation of the site
 HEAD = """\
 # The command line
 
@@ -141,7 +142,7 @@ def _filled(lines: list[str]) -> Iterator[str]:
     """Each form of --json in lines of equal width."""
     for each in re.split(r"\n(?=--)", "\n".join(lines)):
         joined = " ".join(each.split())
-        yield from textwrap.wrap(joined, 100, subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(joined, FORM_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _wrapped(text: str) -> str:

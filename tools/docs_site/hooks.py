@@ -27,8 +27,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     place = page.file.src_uri
-    if place == "README.md":
-        page.meta["hide"] = ["navigation"]  # its own tables lead on
+    if place in ("README.md", "faq.md"):
+        page.meta["hide"] = ["navigation"]  # there is nothing beside it
     if place.startswith(RECORDS):
         page.meta["search"] = {"boost": 0.2}  # guides come first
     return for_site(markdown, pages.source_of(place), place, pages.place_of)
