@@ -1,4 +1,5 @@
-// deepfreeze export RUN[@STEP] OUT: tensors of a checkpoint as a plain safetensors file.
+// deepfreeze export RUN[@STEP] OUT: tensors of a checkpoint as a plain safetensors file, or as a
+// directory for from_pretrained().
 #include <fmt/ostream.h>
 #include <fnmatch.h>
 
@@ -6,21 +7,20 @@
 #include <memory>
 #include <ostream>
 
-#include "base/mapped_memory.h"
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/new_file.h"
+#include "cli/exported_file.h"
+#include "cli/model_directory.h"
 #include "cli/output.h"
-#include "cli/plain_safetensors.h"
 #include "cli/progress.h"
 #include "cli/run_ref.h"
-#include "inspect/reading.h"
 
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kBatchBytes = 64 * 1024 * 1024;  // or one tensor, if it is larger
+// Those of a model in a Trainer's run, and in the README's dict.
+constexpr const char* kModelPrefix = "model.";
 
 struct ExportArguments {
   std::string run;
@@ -28,7 +28,21 @@ struct ExportArguments {
   std::string prefix;
   std::vector<std::string> globs;
   bool force = false;
+  bool transformers = false;
+  std::string config;
+  std::uint64_t shard_bytes = 5'000'000'000;
 };
+
+Status check(const ExportArguments& arguments) {
+  if (!arguments.transformers && !arguments.config.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--config is for --transformers");
+  }
+  if (arguments.transformers && arguments.force) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--force replaces files, and --transformers makes a directory: choose a new name");
+  }
+  return {};
+}
 
 bool wanted(const ExportArguments& arguments, const std::string& key) {
   if (!key.starts_with(arguments.prefix)) return false;
@@ -52,68 +66,68 @@ Result<std::vector<TensorSpec>> select(const Snapshot& snapshot, const ExportArg
   return specs;
 }
 
-// Reads tensors [begin, end) of the file's order into one buffer and appends it.
-Status copy_batch(const Snapshot& snapshot, const std::vector<TensorSpec>& specs,
-                  const Layout& layout, std::span<const std::size_t> order, NewFile& file) {
-  const std::uint64_t begin = layout.extents[order.front()].begin;
-  const std::uint64_t end = layout.extents[order.back()].end;
-  DF_TRY(const MappedMemory buffer, MappedMemory::allocate(end - begin));
-  std::vector<ReadTarget> targets;
-  for (const std::size_t index : order) {
-    const Extent& extent = layout.extents[index];
-    targets.push_back({.key = specs[index].key,
-                       .into = buffer.bytes().subspan(extent.begin - begin, extent.size())});
+// The files of OUT, if it is a directory.
+Result<WrittenModel> write_out(const Snapshot& snapshot, std::vector<TensorSpec> specs,
+                               const ExportArguments& arguments, Progress& progress) {
+  if (!arguments.transformers) {
+    const ExportedFile file = {.path = arguments.out,
+                               .specs = std::move(specs),
+                               .prefix = arguments.prefix,
+                               .replace = arguments.force};
+    DF_TRY(const std::uint64_t bytes, export_file(snapshot, file, progress));
+    return WrittenModel{.bytes = bytes};
   }
-  DF_TRY_VOID(snapshot.read(targets, {.thread_count = kReadThreads, .on_progress = {}}));
-  return file.append(buffer.bytes());
+  return write_model_directory(snapshot,
+                               {.path = arguments.out,
+                                .config = arguments.config,
+                                .shard_bytes = arguments.shard_bytes,
+                                .specs = std::move(specs),
+                                .prefix = arguments.prefix},
+                               progress);
 }
 
-Status copy_tensors(const Snapshot& snapshot, const std::vector<TensorSpec>& specs,
-                    const Layout& layout, NewFile& file, const Console& console) {
-  Progress progress(console, "export", layout.data_bytes);
-  std::span<const std::size_t> rest = layout.order;
-  while (!rest.empty()) {
-    const std::uint64_t begin = layout.extents[rest.front()].begin;
-    std::size_t count = 1;
-    while (count < rest.size() && layout.extents[rest[count]].end - begin <= kBatchBytes) ++count;
-    DF_TRY_VOID(copy_batch(snapshot, specs, layout, rest.first(count), file));
-    progress.update(layout.extents[rest[count - 1]].end);
-    rest = rest.subspan(count);
+void warn_of_meanings(const std::vector<TensorSpec>& specs, const ExportArguments& arguments,
+                      JsonWriter& document, Console& console) {
+  document.key("logical_dtypes");
+  document.begin_object();
+  for (const TensorSpec& spec : specs) {
+    if (spec.logical_dtype.empty()) continue;
+    const std::string name = spec.key.substr(arguments.prefix.size());
+    document.members(name, spec.logical_dtype);
+    fmt::print(console.err, "warning: {} is exported as it is stored, {} {}, and means {}\n",
+               readable(name), dtype_name(spec.dtype), shape_text(spec.shape),
+               readable(spec.logical_dtype));
   }
-  return {};
+  document.end_object();
 }
 
-Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) {
+Result<ExitCode> run_export(ExportArguments arguments, Console& console) {
+  DF_TRY_VOID(check(arguments));
+  if (arguments.transformers && arguments.prefix.empty()) arguments.prefix = kModelPrefix;
   DF_TRY(const OpenedCheckpoint checkpoint, open_checkpoint(arguments.run));
   DF_TRY(const std::vector<TensorSpec> specs, select(*checkpoint.snapshot, arguments));
-  DF_TRY(const Layout layout, lay_out(specs));
-  std::vector<TensorSpec> renamed = specs;
-  for (TensorSpec& spec : renamed) spec.key.erase(0, arguments.prefix.size());
-  DF_TRY(const std::string header, plain_safetensors_header(renamed, layout));
-
-  DF_TRY(NewFile file, NewFile::create(arguments.out, arguments.force));
-  DF_TRY_VOID(file.append(std::as_bytes(std::span(header))));
-  DF_TRY_VOID(copy_tensors(*checkpoint.snapshot, specs, layout, file, console));
-  DF_TRY_VOID(file.publish());
+  DF_TRY(const std::uint64_t bytes, data_bytes(specs));
+  Result<WrittenModel> written;
+  {
+    Progress progress(console, "export", bytes);
+    written = write_out(*checkpoint.snapshot, specs, arguments, progress);
+  }
+  if (!written) return std::unexpected(std::move(written).error());
 
   JsonWriter document = json_document("export");
   document.key("checkpoint");
   write_point(document, checkpoint.snapshot->manifest().point);
-  document.members("out", arguments.out, "tensors", specs.size(), "bytes",
-                   header.size() + layout.data_bytes);
-  document.key("logical_dtypes");
-  document.begin_object();
-  for (const TensorSpec& spec : renamed) {
-    if (spec.logical_dtype.empty()) continue;
-    document.members(spec.key, spec.logical_dtype);
-    fmt::print(console.err, "warning: {} is exported as it is stored, {} {}, and means {}\n",
-               readable(spec.key), dtype_name(spec.dtype), shape_text(spec.shape),
-               readable(spec.logical_dtype));
-  }
-  document.end_object();
+  document.members("out", arguments.out, "tensors", specs.size(), "bytes", written->bytes);
+  if (arguments.transformers) document.members("files", written->files);
+  warn_of_meanings(specs, arguments, document, console);
   if (!console.json) {
-    fmt::print(console.out, "{} tensors, {}, to {}\n", specs.size(), human_bytes(layout.data_bytes),
+    fmt::print(console.out, "{} tensors, {}, to {}\n", specs.size(), human_bytes(bytes),
                readable(arguments.out));
+    if (arguments.transformers && arguments.config.empty()) {
+      fmt::print(console.out,
+                 "from_pretrained() also needs a config.json there; --config copies "
+                 "that of another directory\n");
+    }
     return kExitGood;
   }
   print_json(console.out, std::move(document));
@@ -123,14 +137,26 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
 }  // namespace
 
 Command add_export(Program& program) {
-  Verb verb = program.add_verb("export", "Write tensors to a plain safetensors file, verified");
+  Verb verb = program.add_verb(
+      "export",
+      "Write tensors to a plain safetensors file, verified; or a model for from_pretrained()");
   const auto arguments = std::make_shared<ExportArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
-  verb.value("OUT", arguments->out, "The file to write").required();
+  verb.value("OUT", arguments->out, "The file to write, or the new directory").required();
   verb.value("--prefix", arguments->prefix, "Only keys with this prefix, which is cut off");
   verb.values("--keys", arguments->globs, "Only stored keys that match one of these globs");
   verb.flag("--force", arguments->force, "Replace OUT");
-  verb.footer("--json: {checkpoint, out, tensors, bytes, logical_dtypes: {name: dtype}}");
+  verb.flag("--transformers", arguments->transformers,
+            "OUT is a directory for from_pretrained(); without --prefix, that is model.");
+  verb.value("--config", arguments->config,
+             "With --transformers: copy config.json and the tokenizer's files from this directory");
+  verb.value("--shard-bytes", arguments->shard_bytes,
+             "With --transformers: the most for one file of weights")
+      .positive()
+      .default_in_help();
+  verb.footer(
+      "--json: {checkpoint, out, tensors, bytes, files (of a directory), logical_dtypes: {name: "
+      "dtype}}");
   return {verb, [arguments](Console& console) { return run_export(*arguments, console); }};
 }
 

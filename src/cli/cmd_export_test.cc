@@ -1,9 +1,11 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "cli/plain_safetensors.h"
 #include "cli/test_run.h"
@@ -122,6 +124,107 @@ TEST_F(Export, NothingSelectedOrNowhereToWriteIsAFailure) {
 TEST(PlainSafetensors, RefusesTheReservedName) {
   const std::vector<TensorSpec> specs{f32_tensor("__metadata__", {1}).spec};
   EXPECT_FALSE(plain_safetensors_header(specs, must(lay_out(specs))).has_value());
+}
+
+class ExportTransformers : public Export {
+ protected:
+  void SetUp() override {
+    Export::SetUp();
+    std::filesystem::create_directory(config_);
+    for (const char* name : {"config.json", "tokenizer.model", "merges.txt", "chat_template.jinja",
+                             "model.safetensors.index.json", "trainer_state.json",
+                             "pytorch_model.bin", "modeling.py"}) {
+      std::ofstream(config_ / name) << name;
+    }
+    std::filesystem::create_directory(config_ / "more.json");
+    std::ofstream(run_.path() / "blob") << "{}";  // as caches of models have them
+    std::filesystem::create_symlink("../blob", config_ / "tokenizer.json");
+  }
+  Answer export_to(const std::filesystem::path& out, std::vector<std::string> more = {}) {
+    std::vector<std::string> words = {"export", run_.text(), out.string(), "--transformers"};
+    words.insert(words.end(), more.begin(), more.end());
+    return call_json(words);
+  }
+  static std::set<std::string> names_in(const std::filesystem::path& directory) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+  const std::filesystem::path config_ = run_.path() / "config";
+  const std::filesystem::path model_ =
+      run_.path() / "out.safetensors";  // counted by files_like_out
+};
+
+TEST_F(ExportTransformers, IsTheModelWithItsConfigAndTokenizer) {
+  const Answer answer = export_to(model_.string() + "/", {"--config", config_.string()});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const std::set<std::string> names = {"config.json",       "tokenizer.model",
+                                       "merges.txt",        "chat_template.jinja",
+                                       "model.safetensors", "tokenizer.json"};
+  EXPECT_EQ(names_in(model_), names);
+  EXPECT_EQ(std::filesystem::file_size(model_ / "merges.txt"), 10U);
+  EXPECT_EQ(std::filesystem::file_size(model_ / "tokenizer.json"), 2U);
+  EXPECT_EQ(answer.json()["files"].get<std::set<std::string>>(), names);
+  EXPECT_EQ(answer.json()["tensors"], 4);
+  EXPECT_EQ(answer.json()["bytes"], std::filesystem::file_size(model_ / "model.safetensors"));
+  const Exported file = read_exported(model_ / "model.safetensors");
+  EXPECT_EQ(file.header.size(), 5U) << "without the optimizer";
+  EXPECT_EQ(file.bytes_of("w"), text_of(save_.ranks[0][0].data));
+  EXPECT_EQ(files_like_out(), 1U) << "no temporary directory is left";
+}
+
+TEST_F(ExportTransformers, IsShardedWithAnIndex) {
+  const Answer answer = export_to(model_, {"--shard-bytes", "100"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const json index =
+      json::parse(std::ifstream(model_ / "model.safetensors.index.json"), nullptr, false);
+  std::set<std::string> shards;
+  std::uint64_t bytes = 0;
+  for (const auto& [key, home] : index["weight_map"].items()) {
+    shards.insert(home.get<std::string>());
+    bytes += read_exported(model_ / home).bytes_of(key).size();
+  }
+  EXPECT_EQ(index["weight_map"].size(), 4U);
+  EXPECT_EQ(index["metadata"]["total_size"], bytes);
+  EXPECT_EQ(bytes, 12U + 140'000U + 32U);
+  shards.insert("model.safetensors.index.json");
+  EXPECT_EQ(names_in(model_), shards);
+  EXPECT_GE(shards.size(), 3U);
+  EXPECT_TRUE(shards.contains(fmt::format("model-00001-of-{:05}.safetensors", shards.size() - 1)));
+  for (const std::string& shard : shards) {
+    if (shard.ends_with(".json")) continue;
+    const Exported file = read_exported(model_ / shard);
+    EXPECT_TRUE(file.data.size() <= 100 || file.header.size() == 2U) << shard;
+  }
+}
+
+TEST_F(ExportTransformers, TakesNoNameThatIsTaken) {
+  std::filesystem::create_directory(model_);
+  EXPECT_EQ(export_to(model_).code, 0) << "an empty directory may be there";
+  const Answer again = export_to(model_);
+  EXPECT_EQ(again.code, 3);
+  EXPECT_EQ(again.json()["error"]["code"], "exists");
+  EXPECT_EQ(export_to(model_, {"--force"}).code, 2);
+  const std::filesystem::path file = run_.path() / "out.safetensors.txt";
+  std::ofstream(file) << "precious";
+  EXPECT_EQ(export_to(file).code, 3);
+  EXPECT_EQ(std::filesystem::file_size(file), 8U);
+}
+
+TEST_F(ExportTransformers, LeavesNothingIfItFails) {
+  flip_bit(run_.file_path(manifest_, manifest_.files[1].name), manifest_.files[1].bytes * 8 - 1);
+  EXPECT_EQ(export_to(model_, {"--shard-bytes", "100"}).code, 3);
+  std::filesystem::remove(config_ / "config.json");
+  const Answer refused = export_to(model_, {"--config", config_.string()});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_NE(refused.json()["error"]["message"].get<std::string>().find("no config.json"),
+            std::string::npos);
+  EXPECT_EQ(export_to(model_, {"--config", (run_.path() / "none").string()}).code, 3);
+  EXPECT_EQ(export_to(model_, {"--prefix", "nothing."}).code, 3);
+  EXPECT_EQ(call({"export", run_.text(), out_.string(), "--config", config_.string()}).code, 2);
+  EXPECT_EQ(files_like_out(), 0U);
 }
 
 }  // namespace

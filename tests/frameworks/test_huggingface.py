@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,16 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+)
 
 import deepfreeze as df
+from deepfreeze.base import program
 from deepfreeze.huggingface import DeepFreezeTrainerMixin
 
 from .trainer_examples import example_of, run_python
@@ -90,6 +98,23 @@ def test_a_resume_ends_as_what_never_stopped(tmp_path: Path, accumulated: int) -
     assert resumed.state.global_step == 8
     losses = [entry["loss"] for entry in resumed.state.log_history if "loss" in entry]
     assert losses == [entry["loss"] for entry in undisturbed.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("options", [[], ["--shard-bytes", "20000"]])
+def test_an_exported_model_is_what_from_pretrained_reads(
+    tmp_path: Path, options: list[str]
+) -> None:
+    trainer = trained(tmp_path, 2)
+    trainer.model.config.save_pretrained(tmp_path / "config")
+    model = tmp_path / "model"
+    command = [program.find(), "export", f"{tmp_path}/deepfreeze@2", model, "--transformers"]
+    command += ["--config", tmp_path / "config", *options]
+    subprocess.run(list(map(str, command)), check=True, timeout=60)
+    assert (len([*model.glob("*.safetensors")]) > 2) == bool(options)
+    read, told = AutoModelForCausalLM.from_pretrained(model, output_loading_info=True)
+    assert not told["missing_keys"] and not told["unexpected_keys"]
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, read.state_dict()[name]), name
 
 
 def test_a_step_of_the_run(tmp_path: Path) -> None:
