@@ -112,7 +112,8 @@ def test_an_exported_model_is_what_from_pretrained_reads(
     subprocess.run(list(map(str, command)), check=True, timeout=60)
     assert (len([*model.glob("*.safetensors")]) > 2) == bool(options)
     read, told = AutoModelForCausalLM.from_pretrained(model, output_loading_info=True)
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor, read.state_dict()[name]), name
 
