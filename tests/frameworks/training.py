@@ -42,6 +42,7 @@ IMPORTS = {
     "lightning": (*TORCH, "lightning.pytorch"),
     "huggingface": (*TORCH, "transformers.trainer"),
     "accelerate": (*TORCH, "accelerate"),
+    "trl": (*TORCH, "trl.trainer.sft_trainer", "trl.trainer.dpo_trainer"),
 }
 SEED = 20  # of data and their order: the same in every process
 
