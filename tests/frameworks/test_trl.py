@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("trl")
 
 import deepfreeze as df
-
 from tests.support import warm_python
 
 from .trainer_examples import example_of, run_python
