@@ -299,7 +299,7 @@ def test_a_failed_save_is_counted_logged_and_in_its_handle(
             handle.wait()
         assert handle.status().error is handle.durable.exception()
         assert ckpt.failed_saves == count
-    assert "save of step 1 failed" in caplog.text
+    assert "save of step 1 failed (no_space): write x: disk full" in caplog.text
 
 
 def test_strict_saves_raise_from_the_next_call(run: Path) -> None:

@@ -117,7 +117,9 @@ class Completer:
                 self._first_failed = self._first_failed or (handle, error)
         handle.fail(error)
         more = f". None has succeeded yet: {count} of {count} have failed" if count else ""
-        _log_error("save of step %d failed: %s%s", handle.step, error, more)
+        code = getattr(error, "code", type(error).__name__)  # docs/errors.md lists the codes
+        cause = str(error).removeprefix(f"save step {handle.step}: ")
+        _log_error("save of step %d failed (%s): %s%s", handle.step, code, cause, more)
 
     def failed_at_once(self, handle: SaveHandle, error: BaseException) -> None:
         """As failed(), for a save that has not begun; the thread settles it, too."""
