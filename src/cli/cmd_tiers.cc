@@ -142,7 +142,8 @@ Result<ExitCode> run_tiers(const TiersArguments& arguments, Console& console) {
     return fail(ErrorCode::kInvalidArgument, "--plan takes one RUN and no TIER");
   }
   if (arguments.tiers.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "name RUN, and at least one TIER");
+    return fail(ErrorCode::kInvalidArgument,
+                "name RUN, and at least one TIER; `deepfreeze ls` shows a single place");
   }
   DF_TRY(const SeenTiers seen, look(arguments));
   DF_TRY(const StoredBytes bytes, bytes_on_all(arguments, seen));
