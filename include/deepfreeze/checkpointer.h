@@ -302,8 +302,9 @@ class Checkpointer {
   [[nodiscard]] Status prewarm(const SaveRequest& request);
 
   // About so many bytes will be saved by this rank, some of them from these devices: takes the
-  // memory for that, and registers it, on a thread that lets training go first. The next save uses
-  // what is taken by then. Does nothing while a save is captured or written. Not collective.
+  // memory for that, and registers it, on a thread of its own. The next save uses what is taken by
+  // then. Does nothing while a save is captured or written, nor for fewer bytes than before. Any
+  // thread; not collective.
   void expect(std::uint64_t bytes, std::span<const std::int32_t> devices = {});
 
   // Call before the guard's tensors, or any tensors, are changed: returns once all of them are

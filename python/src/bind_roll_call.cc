@@ -38,6 +38,36 @@ struct TensorMethods {
   nb::object is_neg, is_conj, untyped_storage;
 };
 
+// By torch's own attribute for it; null if it has none.
+const void* address_in_cpp(nb::handle object) {
+  if (PyObject_HasAttrString(object.ptr(), "_cdata") == 0) return nullptr;
+  return reinterpret_cast<const void*>(number(object.attr("_cdata")));
+}
+
+// The native function for negation, which is tried on a tensor that is negated: what it answers
+// depends on the modes of the thread. In inference mode it takes all tensors for plain ones.
+class NegativeProbe {
+ public:
+  NegativeProbe() {
+    if (torch_functions().is_negative == nullptr) return;
+    const nb::module_ torch = nb::module_::import_("torch");
+    try {
+      negated_ = torch.attr("_neg_view")(torch.attr("zeros")(1, "device"_a = "cpu"));
+      in_cpp_ = address_in_cpp(negated_);
+    } catch (const nb::python_error&) {  // a mode of the program forbids it: Python is asked
+    }
+  }
+  // Null if Python has to be asked now.
+  [[nodiscard]] TorchFunctions::IsNegative function() const {
+    if (in_cpp_ == nullptr || !torch_functions().is_negative(in_cpp_)) return nullptr;
+    return torch_functions().is_negative;
+  }
+
+ private:
+  nb::object negated_;
+  const void* in_cpp_ = nullptr;
+};
+
 // The place and form of each tensor's elements in host memory. A tensor that still matches has not
 // changed its kind either.
 class RollCall {
@@ -52,12 +82,15 @@ class RollCall {
 
   // Returns the tensors' storages if all lie in their old places, else none.
   [[nodiscard]] nb::object answer(const nb::list& tensors) const {
+    const auto is_negative = negative_.function();
     nb::list storages;
     const bool all = holds([&] {
       if (tensors.size() != places_.size()) return false;
       for (std::size_t i = 0; i < places_.size(); ++i) {
         const nb::handle tensor = tensors[i];
-        if (!tensor.type().is(places_[i].type) || !lies_at(places_[i], tensor)) return false;
+        if (!tensor.type().is(places_[i].type) || !lies_at(places_[i], tensor, is_negative)) {
+          return false;
+        }
         nb::object storage = call(tensor_.untyped_storage, tensor);
         if (bytes_of(storage) != places_[i].storage_bytes) return false;
         storages.append(std::move(storage));
@@ -81,12 +114,6 @@ class RollCall {
     bool is_lazy = false;  // a negation or conjugate that is not carried out yet
   };
 
-  // By torch's own attribute for it; null if it has none.
-  static const char* address_in_cpp(nb::handle object) {
-    if (PyObject_HasAttrString(object.ptr(), "_cdata") == 0) return nullptr;
-    return reinterpret_cast<const char*>(number(object.attr("_cdata")));
-  }
-
   [[nodiscard]] DLTensor look_at(nb::handle tensor) const {
     DLTensor found{};
     if (tensor_.exchange->tensor_from_object(tensor.ptr(), &found) != 0) nb::raise_python_error();
@@ -94,8 +121,8 @@ class RollCall {
   }
 
   // `in_cpp`: the tensor's address there, if it is known.
-  [[nodiscard]] bool is_lazy(nb::handle tensor, const DLDataType& dtype, const void* in_cpp) const {
-    const auto is_negative = torch_functions().is_negative;
+  [[nodiscard]] bool is_lazy(nb::handle tensor, const DLDataType& dtype, const void* in_cpp,
+                             TorchFunctions::IsNegative is_negative) const {
     const bool negative = in_cpp != nullptr && is_negative != nullptr
                               ? is_negative(in_cpp)
                               : truth(call(tensor_.is_neg, tensor));
@@ -104,7 +131,8 @@ class RollCall {
 
   // The tensor's address in C++, if its sizes lie within it: other sizes, in memory of their own,
   // could later lie where those of a tensor that is gone lay.
-  static const void* around(const DLTensor& found, const char* in_cpp) {
+  static const void* around(const DLTensor& found, const void* tensor) {
+    const auto* in_cpp = static_cast<const char*>(tensor);
     const auto* sizes = reinterpret_cast<const char*>(found.shape);
     const bool within = in_cpp != nullptr && found.ndim <= kInlineDimensions && sizes > in_cpp &&
                         sizes < in_cpp + kTensorBytesMin;
@@ -123,12 +151,13 @@ class RollCall {
                        .dtype = found.dtype,
                        .steps = static_cast<std::uint32_t>(steps_.size()),
                        .ndim = found.ndim,
-                       .is_lazy = is_lazy(tensor, found.dtype, nullptr)});
+                       .is_lazy = is_lazy(tensor, found.dtype, nullptr, nullptr)});
     steps_.insert(steps_.end(), found.shape, found.shape + found.ndim);
     steps_.insert(steps_.end(), found.strides, found.strides + found.ndim);
   }
 
-  [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor) const {
+  [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor,
+                             TorchFunctions::IsNegative is_negative) const {
     const DLTensor found = look_at(tensor);
     if (found.ndim != place.ndim) return false;
     const auto ndim = static_cast<std::size_t>(place.ndim);
@@ -137,10 +166,11 @@ class RollCall {
     return found.data == place.data && found.device == place.device && found.dtype == place.dtype &&
            std::ranges::equal(std::span(found.shape, ndim), steps.first(ndim)) &&
            std::ranges::equal(std::span(found.strides, ndim), steps.last(ndim)) &&
-           is_lazy(tensor, found.dtype, in_cpp) == place.is_lazy;
+           is_lazy(tensor, found.dtype, in_cpp, is_negative) == place.is_lazy;
   }
 
   TensorMethods tensor_;
+  NegativeProbe negative_;
   std::vector<Place> places_;
   std::vector<std::int64_t> steps_;
 };

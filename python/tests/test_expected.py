@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -63,23 +64,47 @@ def ckpt(tmp_path: Path) -> Iterator[df.Checkpointer]:
         yield opened
 
 
-def test_the_size_of_what_is_attached_is_told_until_a_save(ckpt: df.Checkpointer) -> None:
+def test_the_size_is_told_once_the_state_is_whole(ckpt: df.Checkpointer) -> None:
     training = Training(ckpt)
     ckpt.attach(training.optimizer)
-    assert training.told.sizes == [BYTES]
     training.update()  # its hook runs before it makes the state
-    assert training.told.sizes == [BYTES, BYTES]
+    assert training.told.sizes == []
     training.update()
     whole = 3 * BYTES + training.count_bytes
-    assert training.told.sizes == [BYTES, BYTES, whole]
+    assert training.told.sizes == [whole]
+    assert training.told.devices == [[]]
     training.update()
-    ckpt.attach(training.net)  # the same tensors count once
-    assert training.told.sizes == [BYTES, BYTES, whole, whole]
-    assert training.told.devices == [[]] * 4
+    ckpt.attach(training.net)  # the same tensors, and a module may not be saved at all
+    assert training.told.sizes == [whole]
+
+
+def test_after_a_save_nothing_is_told(ckpt: df.Checkpointer) -> None:
+    training = Training(ckpt)
+    ckpt.attach(training.optimizer)
     ckpt.save(1, training.state).wait()  # type: ignore[union-attr]
-    ckpt.attach(nn.Linear(SIDE, SIDE))
-    training.update()
-    assert len(training.told.sizes) == 4
+    for _ in range(3):
+        training.update()
+    assert training.told.sizes == []
+
+
+def test_many_optimizers_are_told_seldom_and_count_each_tensor_once(
+    ckpt: df.Checkpointer,
+) -> None:
+    training = Training(ckpt)
+    nets = [nn.Linear(SIDE, SIDE, bias=False) for _ in range(100)]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+    optimizers.append(torch.optim.SGD(nets[0].parameters(), lr=0.1))
+    for optimizer in optimizers:
+        ckpt.attach(optimizer)
+    for _ in range(3):
+        for net, optimizer in zip(nets, optimizers, strict=False):
+            net.weight.grad = torch.ones_like(net.weight)
+            optimizer.step()
+    assert training.told.sizes[-1] >= 80 * BYTES
+    assert len(training.told.sizes) < 30
+    optimizers[-1].step()
+    optimizers[-1].step()
+    assert training.told.sizes[-1] <= 100 * BYTES
 
 
 def test_a_restored_state_is_told_at_once(ckpt: df.Checkpointer, tmp_path: Path) -> None:
@@ -90,7 +115,7 @@ def test_a_restored_state_is_told_at_once(ckpt: df.Checkpointer, tmp_path: Path)
         again = Training(resumed)
         resumed.attach(again.optimizer)
         resumed.restore(again.state)
-        assert again.told.sizes == [BYTES, 3 * BYTES + again.count_bytes]
+        assert again.told.sizes == [3 * BYTES + again.count_bytes]
 
 
 def test_without_targets_nothing_is_told_by_a_restore(
@@ -105,26 +130,76 @@ def test_without_targets_nothing_is_told_by_a_restore(
         assert again.told.sizes == []
 
 
-def test_ranks_share_the_tensors_that_all_have(ckpt: df.Checkpointer) -> None:
+def attached_among_four(ckpt: df.Checkpointer, weight: nn.Parameter) -> list[int]:
+    """What is told of it and its momentum by one of four ranks."""
     told = Told(ckpt._engine)
     lazy = LazyCapture(told, Calls(), rank_count=4)  # type: ignore[arg-type]
-    lazy.attach(nn.Linear(SIDE, SIDE, bias=False), "window")
-    assert told.sizes == [BYTES // 4]
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.state[weight]["momentum_buffer"] = torch.zeros(SIDE, SIDE)
+    lazy.attach(optimizer, "window")
+    return told.sizes
 
 
-def test_a_rank_has_its_part_of_a_tensor_alone(
-    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+def test_ranks_share_the_tensors_that_all_have(ckpt: df.Checkpointer) -> None:
+    weight = nn.Parameter(torch.zeros(SIDE, SIDE))
+    assert attached_among_four(ckpt, weight) == [2 * (BYTES // 4)]
+
+
+@pytest.mark.parametrize(("copies", "share"), [(1, BYTES // 4), (2, BYTES // 8)])
+def test_a_rank_has_its_part_of_a_tensor_with_those_that_have_the_same(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, copies: int, share: int
 ) -> None:
     class Part(nn.Parameter):
         """Stands for a DTensor, of which this rank has the first quarter."""
 
-    monkeypatch.setattr(guards, "local_of", lambda tensor: tensor.detach()[: SIDE // 4])
-    told = Told(ckpt._engine)
-    net = nn.Linear(SIDE, SIDE, bias=False)
-    net.weight = Part(net.weight.detach())
-    lazy = LazyCapture(told, Calls(), rank_count=4)  # type: ignore[arg-type]
-    lazy.attach(net, "window")
-    assert told.sizes == [BYTES // 4]
+    quarter = torch.zeros(SIDE // 4, SIDE)
+    monkeypatch.setattr(guards, "local_of", lambda _: quarter)
+    monkeypatch.setattr(guards, "copies_of", lambda _: copies)
+    weight = Part(torch.zeros(SIDE, SIDE))
+    assert attached_among_four(ckpt, weight) == [share + BYTES // 4]
+
+
+def test_an_expanded_tensor_counts_what_it_takes_up(ckpt: df.Checkpointer) -> None:
+    weight = nn.Parameter(torch.zeros(1).expand(1 << 28))
+    sizes = attached_among_four(ckpt, weight)
+    assert sizes == [1 + BYTES // 4]
+
+
+def test_optimizers_that_step_on_several_threads_go_on(ckpt: df.Checkpointer) -> None:
+    nets = [nn.Linear(SIDE, SIDE) for _ in range(6)]
+    optimizers = [torch.optim.Adam(net.parameters()) for net in nets]
+    for optimizer in optimizers:
+        ckpt.attach(optimizer)
+
+    def train(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for _ in range(5):
+            for parameter in net.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+
+    threads = [Thread(target=train, args=pair) for pair in zip(nets, optimizers, strict=True)]
+    for thread in threads:
+        thread.start()
+    state = {"nets": nets, "optimizers": optimizers}
+    ckpt.save(1, state).wait()  # type: ignore[union-attr]
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_hook_that_fails_does_not_end_training(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(ckpt)
+    ckpt.attach(training.optimizer)
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr(guards.OptimizerGuard, "memory", broken)
+    for _ in range(3):
+        training.update()
+    assert training.told.sizes == []
 
 
 def test_a_save_at_any_moment_after_attach_restores(tmp_path: Path) -> None:

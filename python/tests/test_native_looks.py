@@ -34,6 +34,17 @@ def test_a_roll_call_sees_another_form(square: torch.Tensor, look: str) -> None:
     assert roll.answer([]) is None
 
 
+@pytest.mark.parametrize("in_inference", [False, True])
+def test_a_roll_call_sees_negation_in_all_modes(square: torch.Tensor, in_inference: bool) -> None:
+    """Its memory, form and object are the same."""
+    roll = _core.RollCall([square])
+    with torch.inference_mode(in_inference):
+        assert roll.answer([square]) is not None
+    square.data = torch._neg_view(square.data)
+    with torch.inference_mode(in_inference):
+        assert roll.answer([square]) is None
+
+
 def test_contents_are_those_of_all_dicts() -> None:
     one, other = object(), object()
     contents = _core.Contents([{"a": one}, {"b": other, "c": one}])

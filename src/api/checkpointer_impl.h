@@ -90,6 +90,7 @@ struct Checkpointer::Impl {
   ~Impl() { stop(); }
 
   void stop() {
+    capturer.end_expecting();
     capturer.discard_early();
     capturer.fence_all();
     fail_unconfirmed();

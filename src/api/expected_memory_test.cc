@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "api/checkpointer_fixture.h"
+#include "base/named_threads.h"
 #include "base/thread_sanitizer.h"
 #include "deepfreeze/deepfreeze.h"
 
@@ -77,6 +78,36 @@ TEST_F(EngineTest, ASaveAndAnEndMayComeWhileMemoryIsTaken) {
   const std::vector<RestoreTarget> targets = {{.key = "w", .into = found}};
   ASSERT_TRUE(restore_newest(run, targets));
   EXPECT_EQ(found, state.bytes);
+}
+
+// Registering what was taken ends with the run, too.
+TEST_F(EngineTest, AnEndMayComeWhileMemoryIsRegistered) {
+  for (int round = 0; round < 50; ++round) {
+    Checkpointer run = open();
+    run.expect(1 << 20);
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 20)));
+  }
+}
+
+// Hooks of updates call it, on any thread, also while another one saves.
+TEST_F(EngineTest, ManyThreadsMayExpectASave) {
+  Checkpointer run = open();
+  const State state = state_at(1);
+  const auto expect_more = [&run] {
+    for (std::uint64_t size = 1; size <= 20; ++size) run.expect(size << 20);
+  };
+  const std::vector<std::jthread> threads = start_threads(4, "df-test", expect_more);
+  for (std::uint64_t step = 1; step <= 5; ++step) save_durably(run, step);
+}
+
+TEST_F(EngineTest, MemoryThatWasExpectedIsGivenBackAtTheEnd) {
+  Checkpointer run = open();
+  run.expect(std::uint64_t{64} << 20);
+  ASSERT_TRUE(run.close());
+  const std::size_t before = resident_memory();
+  run.expect(std::uint64_t{128} << 20);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(resident_memory(), before + (24 << 20));
 }
 
 // More can't be taken for a ring, nor for a run that is only read.

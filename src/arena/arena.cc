@@ -59,22 +59,25 @@ Status Arena::reserve(std::size_t bytes, const std::stop_token& stop) {
     taken = touch(mapped().subspan(touched_, more));
     if (taken) touched_ += more;
   }
-  if (!taken && kind_ == Kind::kShared) {  // a container may forbid it, or count it otherwise
-    log_warning("no other process can finish a save of this one: " + taken.error().message());
-    *this = Arena();
-    return reserve(bytes, stop);
-  }
-  if (!taken) *this = Arena();
-  return taken;
+  if (taken) return {};
+  const bool was_shared = kind_ == Kind::kShared;
+  *this = Arena(kind_);
+  if (!was_shared || stop.stop_possible()) return taken;
+  // A container may forbid it, or count it otherwise.
+  log_warning("no other process can finish a save of this one: " + taken.error().message());
+  *this = Arena(Kind::kOwn);
+  return reserve(bytes);
 }
 
 // Memory of the process keeps the pages that are touched. Shared memory is of one size for good,
 // and goes first, so that old and new never stand side by side.
 Status Arena::map(std::size_t bytes) {
   if (bytes <= mapped().size()) return {};
-  if (kind_ == Kind::kOwn) return memory_.grow(bytes);
+  if (kind_ == Kind::kOwn && memory_.grow(bytes)) return {};
   touched_ = 0;
+  memory_ = MappedMemory();  // growing needs addresses for both
   shared_ = SharedMemory();
+  if (kind_ == Kind::kOwn) return memory_.grow(bytes);
   DF_TRY(shared_, SharedMemory::allocate(bytes));
   return {};
 }

@@ -26,7 +26,7 @@ class Arena {
   // Reserves at least `bytes`, rounded up to whole slabs, and touches every page. Grows only;
   // kNoSpace if memory is refused. The contents are undefined after growing, and the place may be
   // another; a failed growth leaves the arena empty. Returns early, with the slabs that it has by
-  // then, if it is told to stop.
+  // then, if it is told to stop; one that could be told so stays of its kind.
   [[nodiscard]] Status reserve(std::size_t bytes, const std::stop_token& stop = {});
 
   [[nodiscard]] std::span<std::byte> bytes() const {

@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <stop_token>
 #include <vector>
+
+#include "base/thread_sanitizer.h"
 
 namespace deepfreeze {
 namespace {
@@ -73,6 +76,34 @@ TEST(Arena, RefusedMemoryIsAnErrorAndTheNextReserveWorks) {
   ASSERT_TRUE(arena.reserve(1));
   EXPECT_EQ(arena.bytes().size(), kArenaGrainBytes);
 }
+
+// A guess that is refused in the background must not decide for the saves to come.
+TEST(Arena, ARefusalOfWhatCouldBeStoppedKeepsTheKind) {
+  Arena arena(Arena::Kind::kShared);
+  const std::stop_source stop;
+  EXPECT_FALSE(arena.reserve(std::size_t{1} << 62, stop.get_token()));
+  ASSERT_TRUE(arena.reserve(1));
+  EXPECT_GE(arena.shared_fd(), 0);
+}
+
+#if !DF_THREAD_SANITIZER  // which needs addresses of its own
+// Growing keeps the old memory if there are addresses for both.
+TEST(Arena, GrowsWithinALimitOfAddressesThatHasNoRoomForBoth) {
+  constexpr std::size_t kLess = 64 << 20;
+  constexpr std::size_t kMore = 96 << 20;
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(kLess));
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit tight = {.rlim_cur = pages * 4096 + kMore, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &tight), 0);
+  const Status grown = arena.reserve(kMore);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_TRUE(grown) << grown.error().message();
+}
+#endif
 
 TEST(Arena, SharedMemoryIsThatOfTheDescriptor) {
   Arena arena(Arena::Kind::kShared);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include <pthread.h>
 #include <new>
 
@@ -105,6 +107,22 @@ TEST(MappedMemory, RefusesWhatTheMachineCantGive) {
   const auto memory = MappedMemory::allocate(1ULL << 62);
   ASSERT_FALSE(memory.has_value());
   EXPECT_EQ(memory.error().code(), ErrorCode::kNoSpace);
+}
+
+std::size_t addresses_of_this_process() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * 4096;
+}
+
+TEST(MappedMemory, ARefusedGrowthTakesNoAddresses) {
+  MappedMemory memory;
+  ASSERT_FALSE(memory.grow(std::size_t{1} << 60));
+  ASSERT_TRUE(memory.grow(1));
+  const std::size_t before = addresses_of_this_process();
+  ASSERT_FALSE(memory.grow(std::size_t{1} << 60));
+  ASSERT_FALSE(MappedMemory().grow(std::size_t{1} << 60));
+  EXPECT_LT(addresses_of_this_process(), before + (1 << 30));
 }
 
 TEST(MappedMemory, GrowsWithItsContentsToTheBeginningOfAHugePage) {

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/checked_math.h"
@@ -26,16 +27,15 @@ void advise(std::span<std::byte> memory) {
   ::madvise(memory.data(), memory.size(), MADV_DONTFORK);
 }
 
-// Addresses for `bytes` that nothing else gets, from the beginning of a huge page on: old kernels
-// choose others, and pages that move to those are split. Null with errno set.
-std::byte* aligned_place(std::size_t bytes) {
+// Maps `bytes` from the beginning of a huge page on: old kernels choose other addresses, and pages
+// that move to those are split. Null with errno set, and nothing is mapped.
+std::byte* map_aligned(std::size_t bytes, int protection, int flags) {
   const std::size_t room = bytes + kHugePageBytes;
-  void* place =
-      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* place = ::mmap(nullptr, room, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (place == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(place);
-  const std::size_t before = round_up(reinterpret_cast<std::uintptr_t>(begin), kHugePageBytes) -
-                             reinterpret_cast<std::uintptr_t>(begin);
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const std::size_t before = round_up(address, kHugePageBytes) - address;
   if (before > 0) ::munmap(begin, before);
   if (before < kHugePageBytes) ::munmap(begin + before + bytes, kHugePageBytes - before);
   return begin + before;
@@ -56,15 +56,23 @@ Result<MappedMemory> MappedMemory::allocate(std::size_t bytes) {
 
 Status MappedMemory::grow(std::size_t bytes) {
   if (bytes <= bytes_.size()) return {};
+  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * kHugePageBytes) {
+    return refused(bytes, ENOMEM);
+  }
   const std::size_t size = round_up(bytes, kPageBytes);
-  std::byte* place = aligned_place(size);
+  const std::size_t before = round_up(bytes_.size(), kPageBytes);
+  std::byte* place = nullptr;
+  if (before == 0) {
+    place = map_aligned(size, PROT_READ | PROT_WRITE, 0);
+  } else if (allocate(size - before)) {  // to hear of a refusal while nothing has moved
+    place = map_aligned(size, PROT_NONE, MAP_NORESERVE);
+  }
   if (place == nullptr) return refused(bytes, errno);
-  void* grown = bytes_.empty() ? ::mmap(place, size, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)
-                               : ::mremap(bytes_.data(), round_up(bytes_.size(), kPageBytes), size,
-                                          MREMAP_MAYMOVE | MREMAP_FIXED, place);
-  // The place is not unmapped here: the kernel may have done that, and others may have it by now.
-  if (grown == MAP_FAILED) return refused(bytes, errno);
+  // A place that was refused now is not unmapped: others may have it by then. It has no memory.
+  if (before > 0 &&
+      ::mremap(bytes_.data(), before, size, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
+    return refused(bytes, errno);
+  }
   bytes_ = {place, bytes};
   advise(bytes_);
   return {};

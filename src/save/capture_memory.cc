@@ -9,9 +9,11 @@
 
 namespace deepfreeze {
 
-void CaptureMemory::expect(std::uint64_t bytes, CaptureDevices devices) {
+bool CaptureMemory::expect(std::uint64_t bytes, CaptureDevices devices) {
+  if (bytes <= expected_) return false;
   settle();
-  if (bytes <= arena_.bytes().size() || !forget_place()) return;
+  expected_ = bytes;
+  if (bytes <= arena_.bytes().size() || !forget_place()) return false;
   try {
     taker_ = std::jthread([this, bytes, devices = std::move(devices)](const std::stop_token& stop) {
       // Not at a lower priority: training's mmap() waits for the lock that this holds.
@@ -20,6 +22,7 @@ void CaptureMemory::expect(std::uint64_t bytes, CaptureDevices devices) {
     });
   } catch (const std::exception&) {  // no thread, or no memory for one: reserve() takes the room
   }
+  return true;
 }
 
 void CaptureMemory::take(const std::stop_token& stop, std::uint64_t bytes,

@@ -30,9 +30,10 @@ class CaptureMemory {
   // See Capturer::on_new_arena().
   void on_new_arena(std::function<void(int fd)> call) { on_new_arena_ = std::move(call); }
 
-  // Has a thread of its own do what reserve() and pin() will ask for. Nothing may use the arena,
-  // nor ask for its place, until one of the next three is called. A refusal is left to reserve().
-  void expect(std::uint64_t bytes, CaptureDevices devices);
+  // Has a thread of its own do what reserve() and pin() will ask for, unless it does or did
+  // already; false then. Else nothing may use the arena, nor ask for its place, until one of the
+  // next three is called. A refusal is left to reserve().
+  bool expect(std::uint64_t bytes, CaptureDevices devices);
   // The arena has `bytes` at least; see Arena::reserve().
   [[nodiscard]] Status reserve(std::uint64_t bytes);
   // Ends the work of expect() where it stands.
@@ -54,7 +55,8 @@ class CaptureMemory {
 
   WriteEngine& write_engine_;
   std::function<void(int fd)> on_new_arena_;
-  bool is_told_ = true;  // of the arena that there is
+  bool is_told_ = true;         // of the arena that there is
+  std::uint64_t expected_ = 0;  // the most so far
   Arena arena_;
   Arena parking_;  // ring mode: the unguarded tensors
   // Pin the two arenas for devices; destroyed before them.

@@ -93,6 +93,7 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevice
 
 bool Capturer::take_arena(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
+  freed_.wait(lock, [this] { return !is_expecting_; });  // soon, and no reason to skip a save
   if (!freed_.wait_for(lock, wait, [this] { return !arena_taken_; })) return false;
   return arena_taken_ = true;
 }
@@ -106,6 +107,7 @@ void Capturer::free_arena() {
 }
 
 void Capturer::give_back() {
+  end_expecting();
   copiers_.reset();
   background_.reset();
   device_copier_.reset();
@@ -148,17 +150,29 @@ void Capturer::expect(std::uint64_t bytes, std::span<const std::int32_t> ordinal
   constexpr std::uint64_t kMore = 2 * kSlabBytes;
   {
     const std::lock_guard lock(mutex_);
-    if (arena_taken_) return;
+    if (arena_taken_ || is_expecting_ || expects_no_more_) return;
+    is_expecting_ = true;
   }
+  const ScopeExit let_go([this] {
+    const std::lock_guard lock(mutex_);
+    is_expecting_ = false;
+    freed_.notify_all();
+  });
   CaptureDevices devices;
   for (const std::int32_t ordinal : ordinals) {
     auto device = devices_.get(ordinal);
     if (device) devices[ordinal] = *std::move(device);  // else the save says why not
   }
-  const std::uint64_t room = memory_bytes(bytes + kMore, arena_bytes_max_);
+  if (memory_.expect(memory_bytes(bytes + kMore, arena_bytes_max_), std::move(devices))) kept_ = {};
+}
+
+void Capturer::end_expecting() {
+  {
+    std::unique_lock lock(mutex_);
+    expects_no_more_ = true;
+    freed_.wait(lock, [this] { return !is_expecting_; });
+  }
   memory_.settle();
-  if (room > memory_.arena().size()) kept_ = {};
-  memory_.expect(room, std::move(devices));
 }
 
 Status Capturer::prewarm(const SavePlan& plan) {

@@ -61,8 +61,10 @@ class Capturer {
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan,
                                                              std::span<const DeviceStream> streams);
   // About so many bytes will be saved, some of them from these devices: has the room for them taken
-  // in the background. It does nothing while a save has the arena.
+  // in the background. It does nothing while a save has the arena. Any thread; take_arena() waits.
   void expect(std::uint64_t bytes, std::span<const std::int32_t> ordinals);
+  // Ends that, for good. Any thread.
+  void end_expecting();
   // Prepares room and threads for later saves; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
   [[nodiscard]] bool is_ring(const SavePlan& plan) const;  // more than options.arena_bytes_max
@@ -124,9 +126,11 @@ class Capturer {
   CopyProfile profile_;
   std::optional<Early> early_;
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next five
   std::condition_variable freed_;
   bool arena_taken_ = false;
+  bool is_expecting_ = false;  // expect() uses the memory
+  bool expects_no_more_ = false;
   Current current_;
 
   std::unique_ptr<CopierPool> copiers_;

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
@@ -16,6 +16,7 @@ from deepfreeze.frameworks.in_use import devices
 from deepfreeze.frameworks.in_use.guards import guard_maker
 from deepfreeze.saving.calls import Calls
 from deepfreeze.saving.capture import Capture
+from deepfreeze.saving.expected import ExpectedRoom
 from deepfreeze.saving.guards import Guards, Watch
 from deepfreeze.state.contracts import Mode
 from deepfreeze.state.entry import HOST
@@ -23,7 +24,6 @@ from deepfreeze.state.entry import HOST
 log = logging.getLogger("deepfreeze")
 
 _MODES = ("window", "after_update")
-_UPDATES_THAT_MAKE_STATE = 1
 
 
 @dataclass
@@ -103,9 +103,8 @@ class LazyCapture:
     def __init__(self, engine: _core.Engine, calls: Calls, rank_count: int) -> None:
         self._engine = engine
         self._calls = calls
-        self._rank_count = rank_count  # they share the tensors that all have
         self._guards = Guards()
-        self._updates: Counter[int] | None = Counter()  # of each guard; None from a save on
+        self._room: ExpectedRoom | None = ExpectedRoom(rank_count)  # None from a save on
         self._window: Window | None = None  # of the newest save, until it is captured
         self._early: _Early | None = None
         self._owner = os.getpid()
@@ -121,21 +120,24 @@ class LazyCapture:
                 return
             self.detach(target)
         make = guard_maker(target, mode, self.fence, self._updated)
-        self._guards.add(make)
-        self.expect()
+        guard = self._guards.add(make)
+        if self._room is not None:
+            self._tell(self._room, partial(self._room.attached, guard))
 
     def detach(self, target: object | None) -> None:
         """Stops guarding one target, or all of them."""
         self.fence_all()
         self.discard_early()
         self._guards.remove(target)
+        if self._room is not None:
+            self._room.keep({guard.number for guard in self._guards})
 
     def watch(self, capture: Capture) -> tuple[dict[int, Watch], bool]:
         """Gives entries their guards: guarded entries are captured after save() has returned.
 
         The tensors to watch, and whether all entries of the capture before have kept their guards.
         """
-        self._updates = None
+        self._room = None
         watches, kept = self._guards.watch(capture)
         if not kept:
             self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
@@ -153,18 +155,19 @@ class LazyCapture:
         return devices.streams_of(self._devices)
 
     def expect(self) -> None:
-        """Before the first save: has memory taken for what the targets have now, beside training.
+        """Has memory for the first save taken beside training, as far as its size is known."""
+        if self._room is not None:
+            self._tell(self._room, self._room.look)
 
-        An optimizer makes its state in its first step.
-        """
-        if self._updates is None or os.getpid() != self._owner:
-            return
-        found = {each.address: each for guard in self._guards for each in guard.memory()}
-        divisor = {True: self._rank_count, False: 1}
-        size = sum(each.bytes // divisor[each.is_shared] for each in found.values())
-        if size:
-            ordinals = {each.device for each in found.values()} - {HOST}
-            self._engine.expect(size, sorted(ordinals))
+    def _tell(self, room: ExpectedRoom, look: Callable[[], None]) -> None:
+        """Also in the hook of an update, on any thread."""
+        try:
+            look()
+            size = room.take_news()
+            if size is not None:
+                self._engine.expect(size, sorted(room.devices))
+        except Exception as error:  # an update must not raise: the save takes the memory
+            log.debug("no memory is taken before the first save: %r", error)
 
     # Fences
 
@@ -178,10 +181,9 @@ class LazyCapture:
             return
         is_in_graph = devices.is_capturing()
         self._guards.note_hook(guard, is_in_graph)
-        if self._updates is not None and not is_in_graph:
-            self._updates[guard] += 1
-            if self._updates[guard] <= _UPDATES_THAT_MAKE_STATE + 1:
-                self.expect()
+        room = self._room
+        if room is not None and not is_in_graph:
+            self._tell(room, partial(room.before_update, guard))
         if self._early is not None and self._early.begun:
             self._engine.fence(guard, self.streams())
         if window is not None and window.guarded_by(guard):

@@ -115,10 +115,11 @@ class Guards:
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._all)
 
-    def add(self, make: Callable[[int], Guard]) -> None:
+    def add(self, make: Callable[[int], Guard]) -> Guard:
         """Adds a guard that is made with a number of its own."""
         self._numbers += 1
         self._all.append(make(self._numbers))
+        return self._all[-1]
 
     def mode_of(self, target: object) -> Mode | None:
         """The mode in which `target` is attached, if it is."""

@@ -260,12 +260,13 @@ class RollCall(Protocol):
 
 
 class TensorMemory(NamedTuple):
-    """What a tensor takes up, on which device, and whether other ranks have the same one."""
+    """The bytes of a tensor, and those of the storage that it lies in, with others perhaps."""
 
-    address: int
     bytes: int
+    storage: int
+    storage_bytes: int
     device: int
-    is_shared: bool
+    copies: int | None  # ranks that have the same and share it; None: all
 
 
 class Guard(ABC):
@@ -298,8 +299,11 @@ class Guard(ABC):
     def can_watch(self, value: Any) -> bool:
         """Whether the value is a tensor that can be captured later."""
 
-    def memory(self) -> list[TensorMemory]:
-        """That of each of its tensors; empty if it can't be told cheaply."""
+    def memory(self, *, is_whole: bool) -> list[TensorMemory]:
+        """That of its tensors which a save will need; empty if it is not known yet.
+
+        is_whole: It has been updated once, so that all of its state is there.
+        """
         return []
 
     def follower_of(self, tensor: Any) -> Any:

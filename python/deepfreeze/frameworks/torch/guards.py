@@ -15,7 +15,7 @@ from deepfreeze import _core
 from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import ModuleParameters, roll_call
-from deepfreeze.frameworks.torch.sharded import local_of
+from deepfreeze.frameworks.torch.sharded import copies_of, local_of
 from deepfreeze.frameworks.torch.tensors import ordinal_of
 from deepfreeze.state.contracts import Guard, Mode, RollCall, TensorMemory, refuse_other_mode
 
@@ -69,8 +69,9 @@ class OptimizerGuard(Guard):
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
 
-    def memory(self) -> list[TensorMemory]:
-        return _memory_of(self._values())
+    def memory(self, *, is_whole: bool) -> list[TensorMemory]:
+        # Its first update will make its state.
+        return _memory_of(self._values()) if is_whole or self._optimizer.state else []
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
@@ -108,9 +109,6 @@ class ModuleGuard(Guard):
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
-
-    def memory(self) -> list[TensorMemory]:
-        return _memory_of(self._parameters.now())
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
@@ -156,13 +154,16 @@ def _locals(values: Iterable[Any]) -> list[Any]:
 
 
 def _memory_of(values: list[Any]) -> list[TensorMemory]:
-    """A rank has its part of a DTensor alone."""
-    pairs = zip(values, _locals(values), strict=True)
-    return [
-        TensorMemory(mine.data_ptr(), mine.nbytes, ordinal, is_shared=mine is value)
-        for value, mine in pairs
-        if is_watchable(mine) and (ordinal := ordinal_of(mine)) is not None
-    ]
+    found = []
+    for value, mine in zip(values, _locals(values), strict=True):
+        if not is_watchable(mine) or (ordinal := ordinal_of(mine)) is None:
+            continue
+        storage = mine.untyped_storage()
+        copies = None if mine is value else copies_of(value)
+        found.append(
+            TensorMemory(mine.nbytes, storage.data_ptr(), storage.nbytes(), ordinal, copies)
+        )
+    return found
 
 
 def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callable[[int], Guard]:

@@ -170,19 +170,28 @@ class Structure:
         return found if found and _use_torchs_methods(found[1]) else None
 
 
+_MISSES_MAX = 3
+
+
 class ModuleParameters:
     """The parameters of one module, found without a walk while it consists of the same objects."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._modules: _core.Modules | None = None
+        self._misses = 0  # one after the other; some modules are never known
 
     def now(self) -> list[Any]:
         """Those that its parameters() gives."""
         found = self._modules and self._modules.values_if_same(self._module)
         if found and are_named_by_torch(found[1]):
+            self._misses = 0
             return found[0]
         parameters = list(self._module.parameters())
+        self._misses += 1
+        if self._misses > _MISSES_MAX:
+            self._modules = None
+            return parameters
         modules = _core.Modules(list(self._module.modules()), [*_NAMING_METHODS])
         self._modules = modules if modules.choose(parameters) else None
         return parameters

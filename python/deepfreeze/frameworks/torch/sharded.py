@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -39,6 +40,12 @@ def local_of(value: object) -> object:
     if isinstance(value, torch.Tensor) and is_sharded(value):
         return _local(value)
     return value
+
+
+def copies_of(tensor: DTensor) -> int:
+    """The number of ranks that have the same part of it."""
+    mesh = tensor.device_mesh
+    return prod(mesh.size(dim) for dim, each in enumerate(tensor.placements) if each.is_replicate())
 
 
 def shard_of(tensor: torch.Tensor) -> Shard | None:
