@@ -12,7 +12,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build package wheel check-wheel demo docs bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build package wheel check-wheel check-aarch64 demo docs bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -31,6 +31,9 @@ wheel: setup ## self-contained wheels and the source archive, in dist/ (WHEEL_AR
 
 check-wheel: ## install the wheels of dist/ in bare Debian roots and train there, as root (WHEEL_ARGS=bookworm)
 	@$(PYTHON) tools/check_wheel.py $(WHEEL_ARGS)
+
+check-aarch64: ## compile the core for aarch64, and run its tests under qemu (the first time as root)
+	@$(PYTHON) tools/check_aarch64.py
 
 demo: package ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@echo "demo: training begins; importing torch takes some seconds"

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """`make check-wheel`: installs the wheels of dist/ in bare Debian roots, and trains there.
 
-1. A root of each suite by debootstrap, with python3, venv and nothing that compiles; from the
-   archive that this machine's apt uses. It is kept in build/roots; each trial has a fresh copy.
+1. A root of each suite (bare_root.py), with python3 and venv. Each trial has a fresh copy.
 2. The packages that the trial installs are downloaded here, by this machine's pip: the root has no
    network.
 3. wheel_trial.py in the root: README.md's ten lines, a kill, a resume, `deepfreeze ls` and more.
@@ -14,25 +13,21 @@ known that pip gets the build for CPUs. Another root trains with NumPy. Needs ro
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import setup
-import static_isal
+import bare_root
+from bare_root import RootError, in_root, run
 from stamp import BUILD, ROOT, VENV
 
-ROOTS = BUILD / "roots"
 DIST = ROOT / "dist"
 PINS = ROOT / "tools" / "requirements-test.txt"
 SUITES = ("bookworm", "trixie")
 PROJECT = "deepfreeze-checkpoint"
 IMPORT_SECONDS_MAX = 0.15
-TOOLS = {"debootstrap": "debootstrap", "chroot": "coreutils", "unshare": "util-linux"}
 
 SEED = "import torch\ntorch.manual_seed(1)\n"
 DIGEST = "import hashlib\nprint(hashlib.sha256({}.tobytes()).hexdigest())\n"
@@ -50,10 +45,6 @@ with df.Checkpointer("runs/first", keep=df.keep(last=3)) as ckpt:
         ckpt.step(step, state)
         print(step)
 """
-
-
-class CheckError(Exception):
-    """The fault of a wheel."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +69,6 @@ def say(text: str) -> None:
     print(f"check-wheel: {text}", flush=True)
 
 
-def run(command: list[str]) -> str:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise CheckError(f"`{' '.join(command)}` failed (see above)\n{done.stdout[-2000:]}")
-    return done.stdout
-
-
 def readme_program() -> str:
     """The ten lines, between a seed and the digest of what they have trained."""
     text = (ROOT / "README.md").read_text()
@@ -98,37 +80,8 @@ def numpy_program() -> str:
     return NUMPY_PROGRAM + DIGEST.format('state["weights"]')
 
 
-def mirror() -> str:
-    """The archive of Debian that this machine's apt uses."""
-    found = sorted(each for each in static_isal.debian_addresses() if "security" not in each)
-    if not found:
-        raise CheckError("apt on this machine names no archive of Debian; debootstrap needs one")
-    return found[0]
-
-
-def bare_root(suite: str) -> Path:
-    root = ROOTS / suite
-    if (root / "usr" / "bin" / "python3").exists():
-        return root
-    say(f"debootstrap of {suite}")
-    half = ROOTS / f"{suite}.half"
-    shutil.rmtree(half, ignore_errors=True)
-    half.parent.mkdir(parents=True, exist_ok=True)
-    options = ["--variant=minbase", "--include=python3,python3-venv"]
-    run(["debootstrap", *options, suite, str(half), mirror()])
-    return half.rename(root)
-
-
-def in_root(root: Path, *command: str) -> str:
-    """In namespaces of its own: no network, and its mounts are gone with it."""
-    inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
-    apart = ["unshare", "--mount", "--net", "--fork", "--pid", "sh", "-c", inside, str(root)]
-    # Nothing of this machine's environment but the search path.
-    return run([*apart, "/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "HOME=/root", *command])
-
-
 def trial_of(suite: str) -> Trial:
-    root = bare_root(suite)
+    root = bare_root.bare_root(suite)
     say_version = "import sys; print('%d.%d' % sys.version_info[:2])"
     python = in_root(root, "python3", "-c", say_version).strip()
     own = run([str(VENV / "bin" / "python"), "-c", say_version]).strip()
@@ -144,9 +97,7 @@ def download(trial: Trial) -> None:
 
 
 def fresh_copy(trial: Trial) -> Path:
-    copy = ROOTS / "trial"
-    shutil.rmtree(copy, ignore_errors=True)
-    run(["cp", "--archive", str(trial.root), str(copy)])
+    copy = bare_root.copy(trial.root, "trial")
     place = copy / "root"
     shutil.copytree(trial.packages, place / "packages", dirs_exist_ok=True)
     shutil.copy(ROOT / "tools" / "wheel_trial.py", place)
@@ -195,20 +146,16 @@ def tried(trial: Trial) -> list[str]:
 
 
 def check(suites: list[str]) -> list[str]:
-    if os.geteuid() != 0:
-        raise CheckError("debootstrap and chroot need root; run it as root")
-    missing = [package for name, package in TOOLS.items() if shutil.which(name) is None]
-    if missing and setup.install(missing) != 0:
-        raise CheckError(f"needed and not there: {' '.join(missing)}")
+    bare_root.require_tools()
     if not list(DIST.glob("*.whl")):
-        raise CheckError("there is no wheel in dist/; run `make wheel`")
+        raise RootError("there is no wheel in dist/; run `make wheel`")
     return [fault for suite in suites for fault in tried(trial_of(suite))]
 
 
 def main(arguments: list[str]) -> int:
     try:
         faults = check(arguments or list(SUITES))
-    except CheckError as error:
+    except RootError as error:
         faults = [str(error)]
     for fault in faults:
         print(f"check-wheel: {fault}", file=sys.stderr, flush=True)

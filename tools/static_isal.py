@@ -9,31 +9,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import setup
+from debian_archive import ArchiveError, run, updated_apt
 from stamp import BUILD
 
 FOLDER = BUILD / "wheel" / "isal"
 NEEDED = {"nasm": "nasm", "dpkg-source": "dpkg-dev", "make": "make"}  # program: Debian's package
-APT_FOLDER = Path("/etc/apt")
 FORMS = ("crc32_iscsi_by16_10", "crc32_iscsi_01", "gf_6vect_mad_avx512", "gf_6vect_mad_avx2")
 
 
-class IsalError(Exception):
+class IsalError(ArchiveError):
     """Why there is no libisal.a."""
-
-
-def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise IsalError(
-            f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    return done.stdout
 
 
 def installed_version() -> str:
@@ -42,40 +30,9 @@ def installed_version() -> str:
     return run(query, BUILD).strip()
 
 
-def as_source_entries(text: str, suffix: str) -> str:
-    """The entries of one of apt's files, for source packages and not for compiled ones."""
-    if suffix == ".sources":
-        return re.sub(r"^Types:.*$", "Types: deb-src", text, flags=re.MULTILINE)
-    return re.sub(r"^deb(-src)?\b", "deb-src", text, flags=re.MULTILINE)
-
-
-def debian_addresses() -> set[str]:
-    form = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"]
-    lines = run([*form, "Created-By: Packages"], BUILD).splitlines()
-    return {line.split()[1].rstrip("/") for line in lines if line.startswith("Debian ")}
-
-
-def write_sources(folder: Path) -> None:
-    """apt's own files that name an archive of Debian, copied and asked for sources."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    addresses = debian_addresses()
-    files = [*sorted((APT_FOLDER / "sources.list.d").glob("*")), APT_FOLDER / "sources.list"]
-    for path in files:
-        if path.suffix in (".sources", ".list") and path.is_file():
-            text = path.read_text()
-            if any(address in text for address in addresses):
-                (folder / path.name).write_text(as_source_entries(text, path.suffix))
-
-
 def fetch(version: str) -> Path:
     """The unpacked source; apt checks its signatures."""
-    lists = FOLDER / "lists"
-    (lists / "partial").mkdir(parents=True, exist_ok=True)
-    write_sources(FOLDER / "sources")
-    apt = ["apt-get", "-q", "-o", "Dir::Etc::sourcelist=-", "-o", "APT::Sandbox::User=root"]
-    apt += ["-o", f"Dir::Etc::sourceparts={FOLDER / 'sources'}", "-o", f"Dir::State::lists={lists}"]
-    run([*apt, "update"], FOLDER)
+    apt = updated_apt(FOLDER, "deb-src")
     for old in FOLDER.glob("libisal-*"):
         shutil.rmtree(old)
     run([*apt, "source", "--only-source", f"libisal={version}"], FOLDER)

@@ -23,6 +23,7 @@ from pathlib import Path
 import static_isal
 import wheel_facts
 from build import environment
+from debian_archive import ArchiveError
 from stamp import BUILD, ROOT, Stamp, digest
 
 WHEELS = BUILD / "wheel"
@@ -182,7 +183,7 @@ def make_all(interpreters: list[str]) -> None:
 def main(arguments: list[str]) -> int:
     try:
         make_all(arguments or pythons())
-    except (WheelError, static_isal.IsalError) as error:
+    except (WheelError, ArchiveError) as error:
         print(f"wheel: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

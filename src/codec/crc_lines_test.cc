@@ -9,7 +9,8 @@ namespace deepfreeze {
 namespace {
 
 // Whether the kernel lists the instruction among this processor's features, by the names of x86-64
-// and of aarch64. Under qemu the list is that of the processor below, which has the instruction, too.
+// and of aarch64. Under qemu the list is that of the processor below, which has the instruction,
+// too.
 bool kernel_lists_the_instruction() {
   std::ifstream list("/proc/cpuinfo");
   for (std::string word; list >> word;) {

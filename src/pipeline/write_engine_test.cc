@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "base/try.h"
 #include "pipeline/part_fixture.h"
 #include "storage/posix_vfs.h"
+#include "storage/uring_queue.h"
 #include "support/code_of.h"
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
@@ -87,23 +89,30 @@ TEST_F(WriteEngineTest, TheModeIsReadFromTheEnvironment) {
   }
 }
 
+// False, and `body` has not run, if io_uring is there and this machine lets nobody refuse it. qemu,
+// which runs the tests of other processors, has neither filters nor io_uring.
+bool run_without_io_uring(const std::function<void()>& body) {
+  if (run_with_denied({.number = SYS_io_uring_setup, .os_errno = ENOSYS}, body)) return true;
+  if (UringQueue::open(1)) return false;
+  body();
+  return true;
+}
+
 TEST_F(WriteEngineTest, WithoutIoUringItWritesWithThreadsAndSaysSoOnce) {
   const Data data(kThreeSlabs);
-  const DeniedCall denied = {.number = SYS_io_uring_setup, .os_errno = EPERM};
-  const bool ran = run_with_denied(denied, [&] {
+  const bool ran = run_without_io_uring([&] {
     const auto engine = WriteEngine::open({});
     ASSERT_TRUE(engine);
     EXPECT_EQ((*engine)->mode(), IoMode::kDirect);
     expect_writes(**engine, data);
     expect_writes(**engine, data);
-    EXPECT_TRUE(has_one_line_with("set up io_uring: Operation not permitted"));
+    EXPECT_TRUE(has_one_line_with("set up io_uring: Function not implemented"));
   });
   if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
 }
 
 TEST_F(WriteEngineTest, IoUringAskedForByNameAndMissingIsAnError) {
-  const DeniedCall denied = {.number = SYS_io_uring_setup, .os_errno = ENOSYS};
-  const bool ran = run_with_denied(denied, [&] {
+  const bool ran = run_without_io_uring([&] {
     const auto engine = WriteEngine::open({.mode = IoMode::kUring});
     ASSERT_EQ(code_of(engine), ErrorCode::kUnsupported);
     EXPECT_EQ(engine.error().message(),

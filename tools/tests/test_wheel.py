@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import check_wheel
-import static_isal
 import wheel
 import wheel_facts
 import wheel_trial
@@ -126,13 +125,6 @@ def test_readelf_is_understood() -> None:
         has_executable_stack=True,
         has_symbol_table=True,
     )
-
-
-def test_entries_of_apt_ask_for_sources() -> None:
-    stanza = "# mirror\nTypes: deb deb-src\nURIs: http://a/debian\nSigned-By: /k.gpg\n"
-    assert static_isal.as_source_entries(stanza, ".sources") == stanza.replace("deb ", "", 1)
-    line = "# deb none\ndeb [signed-by=/k.gpg] http://a/debian sid main\n"
-    assert static_isal.as_source_entries(line, ".list") == line.replace("\ndeb", "\ndeb-src")
 
 
 def test_an_interpreter_that_does_not_run_is_passed_over(
