@@ -12,7 +12,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build package wheel check-wheel check-aarch64 demo docs bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build package wheel check-wheel deb check-deb check-aarch64 demo docs bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -31,6 +31,12 @@ wheel: setup ## self-contained wheels and the source archive, in dist/ (WHEEL_AR
 
 check-wheel: ## install the wheels of dist/ in bare Debian roots and train there, as root (WHEEL_ARGS=bookworm)
 	@$(PYTHON) tools/check_wheel.py $(WHEEL_ARGS)
+
+deb: ## Debian packages of program and C++ library, in build/deb (the first time as root)
+	@$(PYTHON) tools/deb.py
+
+check-deb: ## install the packages of build/deb in a bare Debian root, and use them there, as root
+	@$(PYTHON) tools/check_deb.py
 
 check-aarch64: ## compile the core for aarch64, and run its tests under qemu (the first time as root)
 	@$(PYTHON) tools/check_aarch64.py

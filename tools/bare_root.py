@@ -16,6 +16,7 @@ from stamp import BUILD
 
 ROOTS = BUILD / "roots"
 TOOLS = {"debootstrap": "debootstrap", "chroot": "coreutils", "unshare": "util-linux"}
+SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RootError(Exception):
@@ -73,4 +74,4 @@ def in_root(root: Path, *command: str) -> str:
     inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
     apart = ["unshare", "--mount", "--net", "--fork", "--pid", "sh", "-c", inside, str(root)]
     # Nothing of this machine's environment but the search path.
-    return run([*apart, "/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "HOME=/root", *command])
+    return run([*apart, "/usr/bin/env", "-i", f"PATH={SEARCH_PATH}", "HOME=/root", *command])

@@ -56,6 +56,34 @@ std::string no_such_verb(const std::string& word, const std::vector<std::string>
                      readable(word), hint);
 }
 
+// "UINT:UINT in [1 - 9]" is a kind of value and its range, "UINT:POSITIVE" a kind and a rule.
+ArgumentDescription describe_argument(const CLI::Option& option) {
+  ArgumentDescription argument{.preset = option.get_default_str(),
+                               .help = option.get_description(),
+                               .required = option.get_required(),
+                               .repeated = option.get_items_expected_max() > 1};
+  for (const std::string& name : option.get_snames()) argument.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) argument.names.push_back("--" + name);
+  const std::string kind = option.get_type_name();
+  const std::size_t end = std::min(kind.find(':'), kind.size());
+  if (option.get_positional()) {
+    argument.value = option.get_name();
+  } else if (option.get_items_expected_max() > 0) {
+    argument.value = kind.substr(0, end);
+  }
+  const std::size_t range = kind.find("in [", end);
+  if (range != std::string::npos) argument.range = kind.substr(range);
+  return argument;
+}
+
+std::vector<ArgumentDescription> describe_arguments(const CLI::App& app) {
+  std::vector<ArgumentDescription> arguments;
+  for (const CLI::Option* option : app.get_options()) {
+    arguments.push_back(describe_argument(*option));
+  }
+  return arguments;
+}
+
 }  // namespace
 
 Argument& Argument::required() {
@@ -150,6 +178,22 @@ std::optional<ExitCode> Program::parse(int argc, const char* const* argv, Consol
   } catch (const CLI::ParseError& error) {
     return app_->exit(error, console.out, console.err) == 0 ? kExitGood : kExitUsage;
   }
+}
+
+ProgramDescription Program::describe() const {
+  ProgramDescription program{.name = app_->get_name(),
+                             .what = app_->get_description(),
+                             .version = app_->version(),
+                             .footer = app_->get_footer(),
+                             .arguments = describe_arguments(*app_)};
+  for (const CLI::App* verb : app_->get_subcommands({})) {
+    program.verbs.push_back({.name = verb->get_name(),
+                             .what = verb->get_description(),
+                             .footer = verb->get_footer(),
+                             .arguments = describe_arguments(*verb),
+                             .takes_anything = verb->get_allow_extras()});
+  }
+  return program;
 }
 
 }  // namespace deepfreeze

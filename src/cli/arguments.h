@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/description.h"
 
 namespace CLI {
 class App;
@@ -65,6 +66,8 @@ class Program {
   // Empty if one verb was given. Otherwise help or a usage error was printed, and the program ends
   // with this exit code.
   [[nodiscard]] std::optional<ExitCode> parse(int argc, const char* const* argv, Console& console);
+  // What parse() takes.
+  [[nodiscard]] ProgramDescription describe() const;
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -56,12 +56,12 @@ int run_verb(const Command& command, Console& console) {
   return flushed(*code, verb, console);
 }
 
-int parse_and_run(int argc, const char* const* argv, Console& console) {
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  if (is_of_dcp(words)) return report(exec_python("dcp", words), words[0], console);
-  Program program("deepfreeze",
-                  "Looks at, checks, tidies and imports checkpoints of training runs.",
-                  version_text(), kFooter);
+Program make_program() {
+  return {"deepfreeze", "Looks at, checks, tidies and imports checkpoints of training runs.",
+          version_text(), kFooter};
+}
+
+std::vector<Command> add_verbs(Program& program, bool& json) {
   std::vector<Command> commands{add_ls(program),
                                 add_show(program),
                                 add_log(program),
@@ -85,8 +85,16 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_try(program),
                                 add_study(program)};
   for (Command& command : commands) {
-    command.verb.flag("--json", console.json, "Print one JSON document instead of tables");
+    command.verb.flag("--json", json, "Print one JSON document instead of tables");
   }
+  return commands;
+}
+
+int parse_and_run(int argc, const char* const* argv, Console& console) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (is_of_dcp(words)) return report(exec_python("dcp", words), words[0], console);
+  Program program = make_program();
+  const std::vector<Command> commands = add_verbs(program, console.json);
   if (const auto exit = program.parse(argc, argv, console)) return flushed(*exit, "", console);
   for (const Command& command : commands) {
     if (command.verb.given()) return run_verb(command, console);
@@ -104,6 +112,13 @@ int run_cli(int argc, const char* const* argv, Console console) {
     fmt::print(console.err, "deepfreeze: {}\n", error.what());
     return kExitFailure;
   }
+}
+
+ProgramDescription describe_program() {
+  Program program = make_program();
+  bool json = false;
+  add_verbs(program, json);
+  return program.describe();
 }
 
 }  // namespace deepfreeze
