@@ -15,7 +15,12 @@ import setup
 from stamp import BUILD
 
 ROOTS = BUILD / "roots"
-TOOLS = {"debootstrap": "debootstrap", "chroot": "coreutils", "unshare": "util-linux"}
+TOOLS = {
+    "debootstrap": "debootstrap",
+    "chroot": "coreutils",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+}
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -70,8 +75,10 @@ def copy(root: Path, name: str) -> Path:
 
 
 def in_root(root: Path, *command: str) -> str:
-    """In namespaces of its own: no network, and its mounts are gone with it."""
-    inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+    """In namespaces of its own: no network but its own loopback; its mounts are gone with it."""
+    kinds = {"proc": "proc", "sysfs": "sys", "devpts": "dev/pts"}
+    mounts = " && ".join(f'mount -t {kind} {kind} "$0/{at}"' for kind, at in kinds.items())
+    inside = f'ip link set lo up && {mounts} && exec chroot "$0" "$@"'
     apart = ["unshare", "--mount", "--net", "--fork", "--pid", "sh", "-c", inside, str(root)]
     # Nothing of this machine's environment but the search path.
     return run([*apart, "/usr/bin/env", "-i", f"PATH={SEARCH_PATH}", "HOME=/root", *command])

@@ -31,6 +31,8 @@ ARCHIVE = BUILD / "aarch64-archive"
 PROGRAMS = {  # program: Debian's package
     "aarch64-linux-gnu-g++-12": "g++-12-aarch64-linux-gnu",
     "qemu-aarch64-static": "qemu-user-static",
+    "cmake": "cmake",
+    "ninja": "ninja-build",
 }
 LIBRARIES = (
     "libstdc++-12-dev",
