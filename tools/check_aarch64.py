@@ -44,9 +44,9 @@ LIBRARIES = (
     "nlohmann-json3-dev",
     "libzstd1",
 )
-# The slowest first. The folders above them have nothing of the processor's, and take long.
+# The slowest first. Nothing in the other folders depends on the processor.
 FOLDERS = (
-    *("restore", "pipeline", "staging", "manifest", "format", "codec", "json"),
+    *("restore", "pipeline", "staging", "protect", "manifest", "format", "codec", "json"),
     *("packed", "base", "plan", "device", "arena", "tensor", "storage"),
 )
 # Tests of what qemu does not do: it starts a program before it tells that there is none, and it
