@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -117,6 +118,25 @@ def test_a_loop_goes_on_where_it_was(last: int) -> None:
     for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
     assert call("deepfreeze diff runs/whole@latest runs/first@latest").returncode == 0
+
+
+def test_a_killed_loop_is_bit_for_bit_as_the_page_says(place: Path) -> None:
+    text = program_of("start/torch").replace("EPOCHS = 10", "EPOCHS = 2")
+    (place / "train.py").write_text(text)
+    environment = {**os.environ, **ONE_THREAD, "DEEPFREEZE_FAIL": "commit.sealed=kill@40"}
+    killed = subprocess.run(
+        [sys.executable, "train.py"], env=environment, check=False, timeout=SECONDS
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with df.Checkpointer("runs/first", read_only=True) as ckpt:
+        assert ckpt.latest() is not None
+    for line in blocks("start/torch", "bash")[0].splitlines():
+        if line == "python train.py":
+            exec(compile(text, "train.py", "exec"), {})
+        else:
+            done = call(line)
+    assert done.returncode == 0
+    assert done.stdout == blocks("start/torch", "text")[0]
 
 
 def test_the_divergence_is_told_as_printed() -> None:
