@@ -78,9 +78,9 @@ def call(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def call_all(page: str) -> list[str]:
-    """The outputs of its commands, each of which has a line."""
+    """The outputs of its commands, each of which has a line; so may a comment."""
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    return [call(line).stdout for line in lines]
+    return [call(line).stdout for line in lines if not line.startswith("#")]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ALONE])
@@ -137,6 +137,28 @@ def test_a_killed_loop_is_bit_for_bit_as_the_page_says(place: Path) -> None:
             done = call(line)
     assert done.returncode == 0
     assert done.stdout == blocks("start/torch", "text")[0]
+
+
+STEP_LR = "StepLR(optim, 12, gamma=0.5)"
+LAMBDA_LR = "LambdaLR(optim, lambda step: 0.97**step)"
+
+
+@pytest.mark.parametrize("sched", [STEP_LR, LAMBDA_LR], ids=["StepLR", "LambdaLR"])
+def test_a_fork_that_is_stopped_and_resumed_is_the_same(sched: str) -> None:
+    text = program_of("guides/forks").replace(STEP_LR, sched)
+    once = "    train(str(new), factor, 50)"
+    assert sched in text
+    assert once in text
+    stopped = text.replace(once, f"    train(str(new), factor, 37)\n{once}")
+    exec(compile(text, "forks.md", "exec"), {})
+    exec(compile(stopped.replace("runs/", "again/"), "forks.md", "exec"), {})
+    rates = {}
+    for fork in ("rate-0.5", "rate-2.0"):
+        done = call(f"deepfreeze diff runs/{fork}@50 again/{fork}@50")
+        assert done.returncode == 0, done.stdout
+        with df.Checkpointer(f"runs/{fork}", read_only=True) as ckpt:
+            rates[fork] = ckpt.load(50)["sched"]["_last_lr"][0]
+    assert rates["rate-2.0"] == pytest.approx(4 * rates["rate-0.5"])
 
 
 def test_the_divergence_is_told_as_printed() -> None:
