@@ -12,7 +12,13 @@ from docs_site import pages
 from docs_site.markdown import for_site
 
 GENERATED = {"decisions/index.md": pages.decisions, "python.md": pages.python_api}
-RECORDS = ("decisions/", "changes.", "measured.", "lab.", "long_runs.", "papers.")  # of the past
+# The weights in the search by the beginnings of places: guides first, records of the past last.
+BOOSTS = {
+    **dict.fromkeys(("start/", "guides/", "errors.", "faq."), 4.0),
+    **dict.fromkeys(
+        ("decisions/", "changes.", "measured.", "lab.", "long_runs.", "papers.", "format."), 0.2
+    ),
+}
 SEARCH = 'data-md-component="search" role="dialog"'
 
 
@@ -29,8 +35,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     place = page.file.src_uri
     if place in ("README.md", "faq.md"):
         page.meta["hide"] = ["navigation"]  # there is nothing beside it
-    if place.startswith(RECORDS):
-        page.meta["search"] = {"boost": 0.2}  # guides come first
+    for beginning, boost in BOOSTS.items():
+        if place.startswith(beginning):
+            page.meta["search"] = {"boost": boost}
     return for_site(markdown, pages.source_of(place), place, pages.place_of)
 
 
