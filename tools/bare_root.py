@@ -54,7 +54,7 @@ def mirror() -> str:
 
 
 def bare_root(suite: str) -> Path:
-    """Made once and kept: what changes it works on a copy()."""
+    """Made once and kept: a trial that changes it works on a copy()."""
     root = ROOTS / suite
     if (root / "usr" / "bin" / "python3").exists():
         return root

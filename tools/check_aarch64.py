@@ -49,7 +49,7 @@ FOLDERS = (
     *("restore", "pipeline", "staging", "protect", "manifest", "format", "codec", "json"),
     *("packed", "base", "plan", "device", "arena", "tensor", "storage"),
 )
-# Tests of what qemu does not do: it starts a program before it tells that there is none, and it
+# Two things are not done by qemu: it starts a program before it tells that there is none, and it
 # answers that it has taken memory (MADV_POPULATE_WRITE) when it has not.
 NOT_UNDER_QEMU = (
     "SpawnApart.AProgramThatIsMissingIsAnError",

@@ -3,7 +3,8 @@
 
 1. A bare root of this machine's own release of Debian (bare_root.py): packages depend on the
    libraries that they were built with.
-2. What apt installs there is fetched here, as an archive in the root: the root has no network.
+2. The packages that apt installs there are fetched here, as an archive in the root: the root has
+   no network.
 3. The program alone: its version, its manual pages, its completions in three shells.
 4. The library: the commands of docs/cpp.md, word for word, on the example that the package has.
 
@@ -34,7 +35,7 @@ MPI_SETTINGS = (
     *("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
     *("OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_btl=self,vader"),
 )
-# What each shell offers after `deepfreeze scru` and `deepfreeze scrub --ra`.
+# The words that each shell offers after `deepfreeze scru` and `deepfreeze scrub --ra`.
 COMPLETIONS = {
     "bash": ". /usr/share/bash-completion/bash_completion; _completion_loader deepfreeze; "
     "for words in 'deepfreeze scru' 'deepfreeze scrub --ra'; do COMP_WORDS=($words); "
@@ -156,7 +157,7 @@ def main() -> int:
     for fault in faults:
         print(f"check-deb: {fault}", file=sys.stderr, flush=True)
     if not faults:
-        say("the packages install, and what they bring works")
+        say("the packages install, and all their parts work")
     return 1 if faults else 0
 
 

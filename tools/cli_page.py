@@ -2,7 +2,7 @@
 """Writes docs/cli.md from the help texts of the installed program.
 
 `.venv/bin/python tools/cli_page.py`, after `make build`. python/tests/test_documents.py fails if
-the page is not what the program says.
+the page differs from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 120
-FORM_WIDTH = 84  # what fits beside the navigation of the site
+FORM_WIDTH = 84  # fits beside the navigation of the site
 HEAD = """\
 # The command line
 

@@ -1,7 +1,7 @@
 """The archive of Debian that this machine's apt uses, through an apt with a state of its own.
 
-What it fetches lies in a folder, and its signatures are checked. Nothing is installed, and the
-lists of the machine's own apt stay as they are.
+The packages that it fetches lie in a folder, and their signatures are checked. Nothing is
+installed, and the lists of the machine's own apt stay as they are.
 """
 
 from __future__ import annotations

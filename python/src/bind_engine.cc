@@ -397,7 +397,7 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
           "subject"_a, "code"_a = "", "message"_a = "");
 }
 
-// What happens beside a save: memory that is taken for it, fences, early capture.
+// The calls beside a save: memory that is taken for it, fences, early capture.
 void bind_capture(nb::class_<Checkpointer>& engine) {
   const std::vector<StreamForm> no_streams;
   engine

@@ -1,4 +1,4 @@
-// Asks tensors whether they lie where they lay at the last save. Everything here is called with the
+// Asks tensors whether their places are those of the last save. Everything here is called with the
 // GIL.
 #include <nanobind/nanobind.h>
 

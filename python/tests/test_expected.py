@@ -21,7 +21,7 @@ BYTES = SIDE * SIDE * 4
 
 
 class Told:
-    """What an engine is told to expect; the rest is the engine's."""
+    """Notes the sizes that an engine is told to expect; all other calls are the engine's."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -131,7 +131,7 @@ def test_without_targets_nothing_is_told_by_a_restore(
 
 
 def attached_among_four(ckpt: df.Checkpointer, weight: nn.Parameter) -> list[int]:
-    """What is told of it and its momentum by one of four ranks."""
+    """The sizes that one of four ranks tells for the weight and its momentum."""
     told = Told(ckpt._engine)
     lazy = LazyCapture(told, Calls(), rank_count=4)  # type: ignore[arg-type]
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -61,7 +61,7 @@ TEST_F(EngineTest, MemoryIsTakenForASaveThatIsExpected) {
 #endif
 }
 
-// Whatever of it is taken by then, at a random moment.
+// Some of the memory is taken by then: the save takes the rest.
 TEST_F(EngineTest, ASaveAndAnEndMayComeWhileMemoryIsTaken) {
   const Large state;
   for (std::uint64_t step = 1; step <= 8; ++step) {
@@ -80,7 +80,7 @@ TEST_F(EngineTest, ASaveAndAnEndMayComeWhileMemoryIsTaken) {
   EXPECT_EQ(found, state.bytes);
 }
 
-// Registering what was taken ends with the run, too.
+// The thread may be registering memory at that moment.
 TEST_F(EngineTest, AnEndMayComeWhileMemoryIsRegistered) {
   for (int round = 0; round < 50; ++round) {
     Checkpointer run = open();

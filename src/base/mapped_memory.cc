@@ -61,12 +61,10 @@ Status MappedMemory::grow(std::size_t bytes) {
   }
   const std::size_t size = round_up(bytes, kPageBytes);
   const std::size_t before = round_up(bytes_.size(), kPageBytes);
-  std::byte* place = nullptr;
-  if (before == 0) {
-    place = map_aligned(size, PROT_READ | PROT_WRITE, 0);
-  } else if (allocate(size - before)) {  // to hear of a refusal while nothing has moved
-    place = map_aligned(size, PROT_NONE, MAP_NORESERVE);
-  }
+  // Memory for the rest is asked for first, to hear of a refusal while nothing has moved.
+  if (before > 0) DF_TRY_VOID(allocate(size - before));
+  std::byte* place = before == 0 ? map_aligned(size, PROT_READ | PROT_WRITE, 0)
+                                 : map_aligned(size, PROT_NONE, MAP_NORESERVE);
   if (place == nullptr) return refused(bytes, errno);
   // A place that was refused now is not unmapped: others may have it by then. It has no memory.
   if (before > 0 &&

@@ -66,7 +66,7 @@ class Program {
   // Empty if one verb was given. Otherwise help or a usage error was printed, and the program ends
   // with this exit code.
   [[nodiscard]] std::optional<ExitCode> parse(int argc, const char* const* argv, Console& console);
-  // What parse() takes.
+  // The verbs and options that parse() takes.
   [[nodiscard]] ProgramDescription describe() const;
 
  private:

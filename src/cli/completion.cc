@@ -1,4 +1,4 @@
-// Whatever is no verb and no option is completed as a path: runs are directories.
+// A word that is no verb and no option is completed as a path: runs are directories.
 #include "cli/completion.h"
 
 #include <fmt/format.h>

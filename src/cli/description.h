@@ -1,4 +1,5 @@
-// What the parser knows of the program: what manual pages and completions are made from.
+// The verbs, options and help texts that the parser knows: manual pages and completions are made
+// from them.
 #pragma once
 
 #include <string>

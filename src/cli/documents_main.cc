@@ -1,5 +1,5 @@
-// deepfreeze_documents FOLDER: writes manual pages and completions below it, at the places where an
-// installation has them. Runs while the program is built, and isn't installed.
+// deepfreeze_documents FOLDER: writes manual pages and completions below it, at their places in an
+// installation. Runs while the program is built, and isn't installed.
 #include <filesystem>
 #include <fstream>
 #include <iostream>

@@ -35,7 +35,7 @@ constexpr std::string_view kIndexEnd = ".index.json";  // of other weights
 constexpr std::string_view kTrainerState = "trainer_state.json";
 constexpr std::uint64_t kCopiedBytesMax = 256 * 1024 * 1024;  // tokenizers have some tens of MB
 
-// Removes what it holds, unless it got another name.
+// A directory that its destructor removes with its files, unless it got another name.
 class TemporaryDirectory {
  public:
   // Made beside `place`.

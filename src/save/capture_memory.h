@@ -36,7 +36,7 @@ class CaptureMemory {
   bool expect(std::uint64_t bytes, CaptureDevices devices);
   // The arena has `bytes` at least; see Arena::reserve().
   [[nodiscard]] Status reserve(std::uint64_t bytes);
-  // Ends the work of expect() where it stands.
+  // Stops the thread of expect(); the memory that it has taken stays.
   void settle();
   // Gives the memory back, for good.
   void give_back();

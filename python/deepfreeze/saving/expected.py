@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deepfreeze.state.contracts import Guard
 from deepfreeze.state.entry import HOST
 
-_WORTH = 1.25  # times what was told: with many optimizers, not each is told
+_WORTH = 1.25  # times the bytes told before: of many optimizers, not each is told
 
 
 @dataclass
