@@ -165,7 +165,8 @@ class Watch:
         if request is None:
             return
         what = self.changed_by(request) if self.counting else ""
-        # Interrupted by a signal it comes anew, and this one's answer is refused.
+        # Interrupted by a signal it comes anew, and this one's answer is refused. If the signal
+        # and the answer meet, the kernel takes the answer as well: such a call counts twice.
         if not self._is_held(what) and seccomp.go_on(self._requests, request):
             self.counted += bool(what)
 
