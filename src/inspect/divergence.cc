@@ -159,8 +159,9 @@ std::string likely_cause(const FirstDifference& divergence, bool is_first_step) 
            "of workers or ranks, another shuffling";
   }
   if (in(StateKind::kRandom)) {
-    return "random numbers were drawn in another number or order: a generator that was not "
-           "restored, or something drew in one run alone (evaluation, logging, a worker)";
+    return "random numbers were drawn in another number or order: a generator that was seeded "
+           "anew or not restored, or something drew in one run alone (evaluation, logging, a "
+           "worker)";
   }
   if (divergence.l2_relative <= kRoundingMax) {
     return "weights differ by rounding alone, beside equal random numbers: sums in another order "
