@@ -187,8 +187,6 @@ class OpenCheckpoint {
   [[nodiscard]] const CheckpointInfo& info() const;
   // Whole tensors, sorted by key, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
-  // The one of that key; null if there is none.
-  [[nodiscard]] const TensorSpec* tensor(std::string_view key) const;
   // Of tensors(), by index; none without statistics, or if the tensor is stored in boxes.
   [[nodiscard]] std::vector<std::optional<ValueRange>> ranges() const;
   // The objects as that rank of info().world_size gave them; empty if there was no such rank.

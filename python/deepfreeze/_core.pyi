@@ -122,7 +122,6 @@ class OpenCheckpoint:
     def objects(self, rank: int = 0) -> str:
         """The state tree that the rank saved; "" if it saved none."""
     def tensors(self) -> list[TensorSpec]: ...
-    def tensor(self, key: str) -> TensorSpec | None: ...
     def ranges(self) -> list[tuple[float, float, int, int] | None]:
         """Least and greatest finite value, counts of finite values and others, for each tensor."""
     def mended(self) -> list[tuple[str, str, str]]:
@@ -130,31 +129,8 @@ class OpenCheckpoint:
     def sources(self) -> dict[str, str]:
         """The checkpoint's directory from which each file is read."""
     def read(
-        self,
-        targets: Sequence[Target],
-        verify: bool,
-        counter: ReadCounter | None = None,
-        homes: Sequence[Homes] = (),
+        self, targets: Sequence[Target], verify: bool, counter: ReadCounter | None = None
     ) -> None: ...
-
-class Homes:
-    """Live tensors of torch that entries can be read straight into. It keeps numbers, no tensors.
-
-    Each lies in host memory without gaps, and has its entry's dtype and shape.
-    """
-
-    def __init__(self, checkpoint: OpenCheckpoint, keys: list[str], tensors: list[Any]) -> None:
-        """TypeError if torch has no C exchange of DLPack."""
-    @property
-    def others(self) -> list[int]:
-        """The places of tensors that have no home here."""
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def addresses(self) -> list[int]: ...
-    @staticmethod
-    def are_apart(all: Sequence[Homes], others: Sequence[tuple[int, int]]) -> bool:
-        """Whether no memory is filled twice. `others`: addresses and sizes of more of it."""
 
 class ReadCounter:
     """The progress of a read, while another thread continues it."""

@@ -5,22 +5,18 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <ctime>
 #include <filesystem>
-#include <iterator>
 #include <string>
 
 #include "deepfreeze/checkpointer.h"
 #include "divergence.h"
 #include "errors.h"
-#include "homes.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -75,11 +71,8 @@ OnProgress told_to(ReadCounter* counter) {
   return [counter](std::uint64_t bytes) { counter->set(bytes); };
 }
 
-void read(const OpenCheckpoint& checkpoint, std::vector<RestoreTarget> targets, bool verify,
-          ReadCounter* counter, const std::vector<const Homes*>& homes) {
-  for (const Homes* each : homes) {
-    std::ranges::move(each->targets(), std::back_inserter(targets));
-  }
+void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& targets, bool verify,
+          ReadCounter* counter) {
   without_gil([&] { return checkpoint.read(targets, verify, told_to(counter)); });
 }
 
@@ -194,9 +187,7 @@ void bind_open_checkpoint(nb::module_& module) {
       .def("ranges", &ranges_of)
       .def("mended", &mended_of)
       .def("sources", &sources_of)
-      .def("tensor", &OpenCheckpoint::tensor, nb::rv_policy::copy, "key"_a)
-      .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none(),
-           "homes"_a = std::vector<const Homes*>());
+      .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());
 }
 
 }  // namespace

@@ -8,15 +8,65 @@
 #include <utility>
 #include <vector>
 
+#include "dlpack_exchange.h"
 #include "errors.h"
 #include "python_calls.h"
-#include "torch_tensors.h"
+#include "torch_functions.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace deepfreeze::python {
 namespace {
+
+std::uint64_t bytes_of(const nb::object& storage) {
+  const Py_ssize_t bytes = PyObject_Size(storage.ptr());
+  if (bytes < 0) nb::raise_python_error();
+  return static_cast<std::uint64_t>(bytes);
+}
+
+// torch.Tensor's own functions.
+struct TensorMethods {
+  explicit TensorMethods(const nb::object& type)
+      : exchange(dlpack_exchange_of(type)),
+        is_neg(type.attr("is_neg")),
+        is_conj(type.attr("is_conj")),
+        untyped_storage(type.attr("untyped_storage")) {
+    if (exchange == nullptr) throw nb::type_error("a torch without DLPack's C exchange");
+  }
+  const DLPackExchange* exchange;
+  nb::object is_neg, is_conj, untyped_storage;
+};
+
+// By torch's own attribute for it; null if it has none.
+const void* address_in_cpp(nb::handle object) {
+  if (PyObject_HasAttrString(object.ptr(), "_cdata") == 0) return nullptr;
+  return reinterpret_cast<const void*>(number(object.attr("_cdata")));
+}
+
+// The native function for negation, which is tried on a tensor that is negated: what it answers
+// depends on the modes of the thread. In inference mode it takes all tensors for plain ones.
+class NegativeProbe {
+ public:
+  NegativeProbe() {
+    if (torch_functions().is_negative == nullptr) return;
+    const nb::module_ torch = nb::module_::import_("torch");
+    try {
+      negated_ = torch.attr("_neg_view")(torch.attr("zeros")(1, "device"_a = "cpu"));
+      in_cpp_ = address_in_cpp(negated_);
+    } catch (const nb::python_error&) {  // a mode of the program forbids it: Python is asked
+    }
+  }
+  // Null if Python has to be asked now.
+  [[nodiscard]] TorchFunctions::IsNegative function() const {
+    if (in_cpp_ == nullptr || !torch_functions().is_negative(in_cpp_)) return nullptr;
+    return torch_functions().is_negative;
+  }
+
+ private:
+  nb::object negated_;
+  const void* in_cpp_ = nullptr;
+};
 
 // The place and form of each tensor's elements in host memory. A tensor that still matches has not
 // changed its kind either.
@@ -64,6 +114,21 @@ class RollCall {
     bool is_lazy = false;  // a negation or conjugate that is not carried out yet
   };
 
+  [[nodiscard]] DLTensor look_at(nb::handle tensor) const {
+    DLTensor found{};
+    if (tensor_.exchange->tensor_from_object(tensor.ptr(), &found) != 0) nb::raise_python_error();
+    return found;
+  }
+
+  // `in_cpp`: the tensor's address there, if it is known.
+  [[nodiscard]] bool is_lazy(nb::handle tensor, const DLDataType& dtype, const void* in_cpp,
+                             TorchFunctions::IsNegative is_negative) const {
+    const bool negative = in_cpp != nullptr && is_negative != nullptr
+                              ? is_negative(in_cpp)
+                              : truth(call(tensor_.is_neg, tensor));
+    return negative || (dtype.code == kDLComplex && truth(call(tensor_.is_conj, tensor)));
+  }
+
   // The tensor's address in C++, if its sizes lie within it: other sizes, in memory of their own,
   // could later lie where those of a tensor that is gone lay.
   static const void* around(const DLTensor& found, const void* tensor) {
@@ -75,7 +140,7 @@ class RollCall {
   }
 
   void note(nb::handle tensor) {
-    const DLTensor found = tensor_.look_at(tensor);
+    const DLTensor found = look_at(tensor);
     const nb::object storage = call(tensor_.untyped_storage, tensor);
     places_.push_back({.type = tensor.type(),
                        .data = found.data,
@@ -86,14 +151,14 @@ class RollCall {
                        .dtype = found.dtype,
                        .steps = static_cast<std::uint32_t>(steps_.size()),
                        .ndim = found.ndim,
-                       .is_lazy = tensor_.is_lazy(tensor, found.dtype, nullptr, nullptr)});
+                       .is_lazy = is_lazy(tensor, found.dtype, nullptr, nullptr)});
     steps_.insert(steps_.end(), found.shape, found.shape + found.ndim);
     steps_.insert(steps_.end(), found.strides, found.strides + found.ndim);
   }
 
   [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor,
                              TorchFunctions::IsNegative is_negative) const {
-    const DLTensor found = tensor_.look_at(tensor);
+    const DLTensor found = look_at(tensor);
     if (found.ndim != place.ndim) return false;
     const auto ndim = static_cast<std::size_t>(place.ndim);
     const auto steps = std::span(steps_).subspan(place.steps, 2 * ndim);
@@ -101,7 +166,7 @@ class RollCall {
     return found.data == place.data && found.device == place.device && found.dtype == place.dtype &&
            std::ranges::equal(std::span(found.shape, ndim), steps.first(ndim)) &&
            std::ranges::equal(std::span(found.strides, ndim), steps.last(ndim)) &&
-           tensor_.is_lazy(tensor, found.dtype, in_cpp, is_negative) == place.is_lazy;
+           is_lazy(tensor, found.dtype, in_cpp, is_negative) == place.is_lazy;
   }
 
   TensorMethods tensor_;

@@ -47,7 +47,6 @@ void bind_errors(nanobind::module_& module);
 void bind_best(nanobind::module_& module);
 void bind_checkpoint(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
-void bind_homes(nanobind::module_& module);
 void bind_modules(nanobind::module_& module);
 void bind_recall(nanobind::module_& module);
 void bind_roll_call(nanobind::module_& module);

@@ -13,7 +13,6 @@ NB_MODULE(_core, module) {
   deepfreeze::python::bind_checkpoint(module);
   deepfreeze::python::bind_best(module);
   deepfreeze::python::bind_engine(module);
-  deepfreeze::python::bind_homes(module);
   deepfreeze::python::bind_modules(module);
   deepfreeze::python::bind_recall(module);
   deepfreeze::python::bind_roll_call(module);

@@ -258,13 +258,13 @@ def test_nothing_is_shown_nor_started_where_nobody_looks(
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "Thread", None)
     with watched("load", 10) as counter:
-        assert counter is None
+        assert counter == ()
     assert stream.getvalue() == ""
 
 
 def test_nothing_is_shown_by_other_ranks(terminal: Terminal) -> None:
     with watched(None, 10) as counter:
-        assert counter is None
+        assert counter == ()
 
 
 def test_nothing_is_shown_of_what_ends_soon(

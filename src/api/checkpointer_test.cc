@@ -266,19 +266,6 @@ TEST_F(EngineTest, SavesAndRestoresAStateWithoutTensors) {
   EXPECT_TRUE(opened->tensors().empty());
 }
 
-TEST_F(EngineTest, FindsATensorByItsKey) {
-  Checkpointer run = open();
-  save_durably(run, 1);
-  const auto opened = open_checkpoint(run.candidates()->front());
-  ASSERT_TRUE(opened.has_value()) << opened.error().message();
-  ASSERT_FALSE(opened->tensors().empty());
-  for (const TensorSpec& spec : opened->tensors()) {
-    EXPECT_EQ(opened->tensor(spec.key), &spec);
-    EXPECT_EQ(opened->tensor(spec.key + "~"), nullptr);
-  }
-  EXPECT_EQ(opened->tensor(""), nullptr);
-}
-
 TEST_F(EngineTest, FallsBackOneStepWhereTheNewestDoesNotVerify) {
   Checkpointer run = open();
   save_durably(run, 1);

@@ -245,10 +245,6 @@ const CheckpointInfo& OpenCheckpoint::info() const { return state_->info; }
 const std::vector<TensorSpec>& OpenCheckpoint::tensors() const {
   return state_->snapshot->tensors();
 }
-const TensorSpec* OpenCheckpoint::tensor(std::string_view key) const {
-  const auto found = std::ranges::lower_bound(tensors(), key, {}, &TensorSpec::key);
-  return found != tensors().end() && found->key == key ? &*found : nullptr;
-}
 std::vector<std::optional<ValueRange>> OpenCheckpoint::ranges() const {
   return state_->snapshot->ranges();
 }

@@ -138,14 +138,14 @@ def _is_in_notebook() -> bool:
 
 
 @contextlib.contextmanager
-def watched(label: str | None, total: int) -> Iterator[_core.ReadCounter | None]:
+def watched(label: str | None, total: int) -> Iterator[tuple[_core.ReadCounter, ...]]:
     """Shows the progress of a read that uses the given counter; gives none if nobody looks.
 
     Another thread draws, because the engine's reading threads don't take the GIL. If `label` is
     None, as on all ranks but the first, nothing is shown.
     """
     if label is None or not is_watched(sys.stderr):
-        yield None
+        yield ()
         return
     counter = _core.ReadCounter()
     ended = Event()
@@ -155,10 +155,10 @@ def watched(label: str | None, total: int) -> Iterator[_core.ReadCounter | None]
     try:
         thread.start()
     except RuntimeError:  # no thread can be had: the read matters more
-        yield None
+        yield ()
         return
     try:
-        yield counter
+        yield (counter,)
     finally:
         ended.set()
         thread.join(_JOIN_SECONDS)  # a terminal that is stopped would hold it, and the restore

@@ -79,7 +79,7 @@ class Loading:
         label = f"load step {stored.info.step}" if shows else None
         self.modified = self.modified or any(part.direct for part in self._parts)
         with watched(label, sum(part.live.nbytes for part in parts)) as counter:
-            stored.checkpoint.read([_target(part, stored) for part in parts], True, counter)
+            stored.checkpoint.read([_target(part, stored) for part in parts], True, *counter)
         self._values = stored.values(names)
         self._stored = stored
 

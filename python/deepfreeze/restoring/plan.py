@@ -21,7 +21,7 @@ from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.saving.capture import paused_gc
 from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
 from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
-from deepfreeze.state.entry import Buffer, Homes, Place, sharing_conflicts
+from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
 from deepfreeze.state.kinds import form_text, text_of_node
 from deepfreeze.state.registry import REGISTERED_NAMES
 from deepfreeze.state.tree import Decoder, Node, leaf_names, tag_of, tagged_nodes
@@ -110,7 +110,7 @@ class Plan:
         self.optional: set[str] = set()  # stored names that the live state need not have
         self.mismatched: dict[str, str] = {}  # names that stay, and the reason
         self._checkpoint: _core.OpenCheckpoint | None = checkpoint
-        self._specs: dict[str, _core.TensorSpec] = {}  # those that were looked at
+        self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
         self._forms: dict[str, Form] = {}
         self._sizes: dict[str, int] = {}
@@ -118,12 +118,10 @@ class Plan:
         self._values: list[Once] = []
         self._applies: list[Apply] = []
         self._filled: list[Place] = []  # in the order in which the state was walked
-        self._homes: list[tuple[int, Homes]] = []  # they lie before the place of that number
         self._written: list[Place] = []  # live memory that is filled with plain values
         self._asked: list[tuple[str, Place]] = []  # memory of objects that load by themselves
         self._followers: list[_Follower] = []
         self._buffers: dict[str, Buffer] = {}
-        self._bytes: int | None = None  # once it is released
         self.label: str | None = None  # of the progress that the read shows; None shows none
         self.modifying = False  # from here on, live state may have been written
 
@@ -147,15 +145,6 @@ class Plan:
                 raise CorruptError(f"{key}: it does not hold the {place.bytes} bytes of its form")
             self._places.setdefault(key, []).append(place)
             self._filled.append(place)
-
-    def homes_of(self, keys: list[str], tensors: list[Any]) -> _core.Homes:
-        """Finds the tensors of torch that entries can be read straight into."""
-        assert self._checkpoint is not None  # not released
-        return _core.Homes(self._checkpoint, keys, tensors)
-
-    def fill_homes(self, homes: Homes) -> None:
-        """Has their entries read into them."""
-        self._homes.append((len(self._filled), homes))
 
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs no data that is still to be read."""
@@ -192,9 +181,8 @@ class Plan:
     @contextmanager
     def following(self, leader: str | None, path: str) -> Iterator[None]:
         """Plans made within belong to `path`, and hold only if the live `leader` is restored."""
-        applies, filled, homes = len(self._applies), len(self._filled), len(self._homes)
+        applies, filled = len(self._applies), len(self._filled)
         yield
-        self._into_places(homes)
         self._followers.append(
             _Follower(leader, path, self._applies[applies:], self._filled[filled:])
         )
@@ -264,11 +252,7 @@ class Plan:
     def _spec(self, key: str) -> _core.TensorSpec:
         spec = self._specs.get(key)
         if spec is None:
-            assert self._checkpoint is not None  # not released
-            spec = self._checkpoint.tensor(key)
-            if spec is None:
-                raise CorruptError(f"state tree: it names {key}, which the data lacks")
-            self._specs[key] = spec
+            raise CorruptError(f"state tree: it names {key}, which the data lacks")
         return spec
 
     # 2. check
@@ -297,8 +281,6 @@ class Plan:
     def _settle(self) -> None:
         """Drops places whose memory an earlier place fills with other values."""
         # Several threads would fill shared memory at once, with a mixture of stored values.
-        if not self._homes_are_apart():
-            self._into_places()
         while conflicts := self._conflicts():
             order = {id(place): number for number, place in enumerate(self._filled)}
             losers = set()
@@ -312,22 +294,6 @@ class Plan:
             if follower.leader in self.mismatched:
                 self.unfit(follower.path, f"it belongs to {follower.leader}, which does not fit")
                 self._drop({*map(id, follower.places), *map(id, follower.applies)})
-
-    def _homes_are_apart(self) -> bool:
-        """Whether homes share no memory, with each other or with a place."""
-        if not self._homes:
-            return True
-        filled = [(place.address, place.span) for place in self._filled]
-        return _core.Homes.are_apart([homes.native for _, homes in self._homes], filled)
-
-    def _into_places(self, first: int = 0) -> None:
-        """Plans each tensor of the homes by itself, from the `first` homes on."""
-        homes, self._homes = self._homes[first:], self._homes[:first]
-        for index, each in reversed(homes):
-            places = each.places()
-            for key, place in places:
-                self._places.setdefault(key, []).append(place)
-            self._filled[index:index] = [place for _, place in places]
 
     def _conflicts(self) -> list[tuple[Place, Place]]:
         places = {key: list(each) for key, each in self._places.items()}
@@ -354,18 +320,14 @@ class Plan:
     @property
     def bytes(self) -> int:
         """The number of bytes that this plan reads; shared tensors count once."""
-        if self._bytes is not None:
-            return self._bytes
         keys = self._places.keys() | self._fresh
         self._size(keys)
-        at_home = sum(homes.native.bytes for _, homes in self._homes)
-        return at_home + sum(self._sizes[key] for key in keys)
+        return sum(self._sizes[key] for key in keys)
 
     @property
     def addresses(self) -> set[int]:
         """The addresses of live memory that this plan fills."""
-        at_home = chain.from_iterable(homes.native.addresses for _, homes in self._homes)
-        return {place.address for place in self._filled}.union(at_home)
+        return {place.address for place in self._filled}
 
     # 3. read
 
@@ -378,14 +340,11 @@ class Plan:
             touch()
         assert self._checkpoint is not None  # not released
         with watched(self.label, size) as counter:
-            homes = [each.native for _, each in self._homes]
-            self._checkpoint.read(targets, verify, counter, homes)
+            self._checkpoint.read(targets, verify, *counter)
 
     def _targets(self) -> tuple[list[_core.Target], list[Callable[[], object]]]:
         """The memory to read into, and the calls that tell frameworks of it."""
-        targets = []
-        touches = [homes.touch for _, homes in self._homes]
-        self.modifying = self.modifying or bool(touches)
+        targets, touches = [], []
         for key in self._places.keys() | self._fresh:
             home = self._home_of(key)
             if home is None:
@@ -415,7 +374,7 @@ class Plan:
 
     def _size(self, keys: Iterable[str]) -> None:
         """Notes the sizes of these entries in bytes."""
-        specs = [self._spec(key) for key in keys if key not in self._sizes]
+        specs = [self._specs[key] for key in keys if key not in self._sizes]
         self._sizes |= {spec.key: stored_bytes(spec.dtype, spec.shape) for spec in specs}
 
     def _allocate(self, key: str) -> Buffer:
@@ -451,10 +410,8 @@ class Plan:
 
         Otherwise closures that refer to the plan would keep both until the garbage collector runs.
         """
-        self._bytes = self.bytes
         self._checkpoint = None
         self._buffers = {}
-        self._homes = []
         for value in self._values:
             value.drop()
         self._values = []

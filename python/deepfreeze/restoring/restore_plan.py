@@ -93,12 +93,11 @@ class RestorePlan(Plan):
 
     def read(self, *, verify: bool) -> None:
         """Reads and makes the values first, then reads directly into live memory."""
-        (places, self._places), (homes, self._homes) = (self._places, {}), (self._homes, [])
+        places, self._places = self._places, {}
         super().read(verify=verify)
         for value in self._values:
             value()
-        # Before objects are asked: these may leave tensors as they are.
-        self._places, self._homes = places, homes
+        self._places = places  # before objects are asked: these may leave tensors as they are
         for _, ask in self._asks:
             self._take_back.append(ask(self))
         fresh, self._fresh = self._fresh, set()
@@ -118,6 +117,5 @@ class RestorePlan(Plan):
         if self._touched is not None:
             return self._touched
         filled = {place.path for place in self._filled}
-        filled.update(*(homes.paths for _, homes in self._homes))
         put = {name for each in self._applies for name in each.names}
         return filled | put | {path for path, _ in self._asks}

@@ -295,7 +295,7 @@ def verified(
             raise CheckpointError(f"{run}: no checkpoint to verify", code="not_found")
         info = infos[0]
         with watched(f"verify step {info.step}" if shows else None, info.bytes) as counter:
-            return _core.verify_checkpoint(info, counter)
+            return _core.verify_checkpoint(info, *counter)
 
     return list_anew_while_gone(read, wanted=may_change(step))
 

@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from deepfreeze import _core
 from deepfreeze.base.names import KeyFilter, KeyTable
 from deepfreeze.errors import MismatchError
 from deepfreeze.state.dtypes import Shape
-from deepfreeze.state.entry import Buffer, Entry, Homes, Place
+from deepfreeze.state.entry import Buffer, Entry, Place
 from deepfreeze.state.memo import Memo
 from deepfreeze.state.registry import RegisteredType
 from deepfreeze.state.tree import Decoder, Node
@@ -139,12 +138,6 @@ class Filler(Source, Protocol):
 
     def fill_all(self, places: Sequence[tuple[str, Place]]) -> None:
         """The same for many entries."""
-
-    def homes_of(self, keys: list[str], tensors: list[Any]) -> _core.Homes:
-        """Finds the tensors of torch that entries can be read straight into."""
-
-    def fill_homes(self, homes: Homes) -> None:
-        """Has their entries read into them."""
 
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs no data that is still to be read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -13,8 +13,6 @@ from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from deepfreeze import _core
 
 HOST = -1  # no device: the engine's mark of host memory
 _OVERLAP_WORK_MAX = 10_000  # candidates tried before two places count as overlapping
@@ -86,21 +84,6 @@ class Place:
     # If the live memory is a part of the entry: the part's offset, and its extent.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     touch: Callable[[], object] | None = None  # tells its framework that memory is written
-
-    @property
-    def span(self) -> int:
-        """The number of bytes from its address on that it may use."""
-        return self.bytes if self.live is None else self.live.span
-
-
-@dataclass(frozen=True, eq=False)
-class Homes:
-    """Much live memory in one piece of a plan; as places only if some of it is shared."""
-
-    native: _core.Homes
-    paths: Sequence[str]
-    touch: Callable[[], object]
-    places: Callable[[], list[tuple[str, Place]]]
 
 
 @dataclass(frozen=True)

@@ -277,9 +277,9 @@ def _owned_memory(module: nn.Module) -> set[int]:
     return {
         t.untyped_storage().data_ptr()
         for t in tensors
-        if type(t) in _PLAIN
-        or not (is_traceable_wrapper_subclass(t) or is_lazy(t))  # shards are such wrappers, too
         if t.layout == torch.strided
+        and not is_traceable_wrapper_subclass(t)  # shards are such, too
+        and not is_lazy(t)
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -18,13 +18,12 @@ from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.sharded import Box, Shard, shard_of
 from deepfreeze.state.contracts import Filler, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
-from deepfreeze.state.entry import HOST, Entry, Homes, Layout, Place
+from deepfreeze.state.entry import HOST, Entry, Layout, Place
 from deepfreeze.state.tree import Node, tag_of
 
 # torch can't copy every dtype that it can hold: such tensors are handled as integers.
 _SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)  # no DTensors
-_HOMES_MIN = 16  # fewer tensors are planned one by one
 _BASE_ALIGNMENT_BYTES = 16  # of a shared base, so that views of any dtype start on an element
 
 
@@ -310,8 +309,6 @@ def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
     """Plans to fill the dense live tensors that have a stored tensor's form; returns the others."""
     others = [each for each in fills if tag_of(each[0]) != "tensor"]
     stored = [each for each in fills if tag_of(each[0]) == "tensor"]
-    if len(stored) >= _HOMES_MIN:
-        stored = _fill_homes(stored, plan)
     forms = plan.forms_of([node["k"] for node, _, _ in stored])
     places: list[tuple[str, Place]] = []
     for (node, live, path), whole in zip(stored, forms, strict=True):
@@ -325,37 +322,6 @@ def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
             places.append((node["k"], place))
     plan.fill_all(places)
     return others
-
-
-def _fill_homes(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
-    """Plans the tensors that entries can be read straight into; returns the others."""
-    whole = [each for each in fills if "view" not in each[0]]
-    try:
-        native = plan.homes_of([node["k"] for node, _, _ in whole], [live for _, live, _ in whole])
-    except TypeError:  # torch has no C exchange of DLPack
-        return list(fills)
-    others = set(native.others)
-    at_home = [each for index, each in enumerate(whole) if index not in others]
-    tensors = [live for _, live, _ in at_home]
-    plan.fill_homes(
-        Homes(
-            native=native,
-            paths=[path for _, _, path in at_home],
-            touch=lambda: torch.autograd.graph.increment_version(tensors),
-            places=lambda: list(_places_of(at_home, plan)),
-        )
-    )
-    return [
-        *(each for each in fills if "view" in each[0]),
-        *(whole[each] for each in sorted(others)),
-    ]
-
-
-def _places_of(fills: Sequence[Fill], plan: Filler) -> Iterator[tuple[str, Place]]:
-    for node, live, path in fills:
-        place = _place_of(node, live, path, plan)
-        if place is not None:
-            yield node["k"], place
 
 
 def _place_of(node: Node, live: torch.Tensor, path: str, plan: Filler) -> Place | None:
